@@ -36,11 +36,11 @@ from benchmarks.gpu_report import wide_console
 from memserver.embeddings.base import Embedder, Vector
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage
-from memserver.memory.paging import Page
+from memserver.memory.paging import ResultPage
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections, passages
 from memserver.storage.checks import APP_ROLE
-from memserver.storage.collections import Collection, NewCollection
+from memserver.storage.collections import CollectionRow, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
@@ -262,11 +262,11 @@ async def search(
 ) -> set[str]:
     """The ids on the first page of a search."""
 
-    async def searched(tx: Transaction) -> list[Collection]:
+    async def searched(tx: Transaction) -> list[CollectionRow]:
         return [await collections.get(tx, each.collection)]
 
     async with LazyTransaction(on.database, TENANT) as transaction:
-        page = await archival.search(transaction, searched, query, Page())
+        page = await archival.search(transaction, searched, query, ResultPage())
     return {hit.passage.id for hit in page.found}
 
 

@@ -32,7 +32,7 @@ from benchmarks.recording import Recorded, recorded, replay
 from benchmarks.usage import Group, watching
 from memserver.llm.tool_schema import response_format_json
 from memserver.tools.memory_tools import memory_tools
-from memserver.tools.registry import SpecStyle, ToolRegistry
+from memserver.tools.tool import SpecStyle
 from tests.support.servers import temporary_folder
 
 
@@ -171,7 +171,7 @@ def made_up(answering: Answering, agents: int, turns: int, messages: int) -> Rec
     """Requests of the kind that memserver makes, without memserver."""
     settings = answering.settings("")
     style = SpecStyle(thought_last=True, longest_text=answering.characters)
-    tools = ToolRegistry(memory_tools(), style).specs()
+    tools = tuple(style.apply(tool).spec for tool in memory_tools())
     schema = json.loads(response_format_json(tools, json.loads(str(settings["llm_schema"]))))
     made: Recorded = {}
     for number in range(agents):

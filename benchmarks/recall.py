@@ -35,7 +35,7 @@ from benchmarks.recall_history import BEGIN, TENANT, YEAR, History, clear, make_
 from benchmarks.recall_report import draw, table
 from benchmarks.recall_vectors import MODEL, Vectors, add_vectors, exact_best
 from memserver.embeddings.base import Vector
-from memserver.memory.paging import Page
+from memserver.memory.paging import ResultPage
 from memserver.memory.recall import RecallPage, RecallStorage
 from memserver.settings import Settings
 from memserver.storage.database import Database, LazyTransaction
@@ -259,7 +259,7 @@ async def _times(
         async with LazyTransaction(pool, TENANT) as lazy:
             tx = await lazy.get()
             before = server_cpu_ms(tx.info.backend_pid)
-            found = await storage.search(lazy, agent, query, Page(kind.page), kind.mode)
+            found = await storage.search(lazy, agent, query, ResultPage(kind.page), kind.mode)
             after = server_cpu_ms(tx.info.backend_pid)
         took.append(1000 * (time.perf_counter() - start))
         if before is not None and after is not None:
@@ -293,7 +293,7 @@ async def _search(
     pool: Database, storage: RecallStorage, agent: UUID, query: RecallQuery, mode: RecallMode
 ) -> RecallPage:
     async with LazyTransaction(pool, TENANT) as lazy:
-        return await storage.search(lazy, agent, query, Page(1), mode)
+        return await storage.search(lazy, agent, query, ResultPage(1), mode)
 
 
 class OneVector(HashingEmbedder):

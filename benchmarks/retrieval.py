@@ -34,11 +34,11 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.sentence_transformers import SentenceTransformersEmbedder
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage
-from memserver.memory.paging import Page
+from memserver.memory.paging import ResultPage
 from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections
 from memserver.storage.checks import APP_ROLE
-from memserver.storage.collections import Collection, NewCollection
+from memserver.storage.collections import CollectionRow, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.storage.passages import NewPassage
@@ -164,7 +164,7 @@ async def store(on: Stage, corpus: Corpus) -> tuple[UUID, dict[str, str]]:
         new = NewCollection(corpus.name, on.known.model, on.known.dimension)
         collection = (await collections.create(tx, TENANT, new)).id
 
-    async def place(tx: Transaction) -> Collection:
+    async def place(tx: Transaction) -> CollectionRow:
         return await collections.get(tx, collection)
 
     ids = {}
@@ -185,12 +185,12 @@ async def recall(
 ) -> list[float]:
     """The share of the evidence among the first results, for each of AT."""
 
-    async def searched(tx: Transaction) -> list[Collection]:
+    async def searched(tx: Transaction) -> list[CollectionRow]:
         return [await collections.get(tx, collection)]
 
     async with LazyTransaction(on.database, TENANT) as transaction:
         page = await on.archival.search(
-            transaction, searched, ArchivalQuery(question.text, mode=mode), Page(size=max(AT))
+            transaction, searched, ArchivalQuery(question.text, mode=mode), ResultPage(size=max(AT))
         )
     found = [ids[hit.passage.id] for hit in page.found]
     return [len(question.evidence & set(found[:k])) / len(question.evidence) for k in AT]

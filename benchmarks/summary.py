@@ -42,7 +42,7 @@ from memserver.llm.base import ChatModel
 from memserver.local.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
 from memserver.local.engine.process import LocalEngine
 from memserver.memory.summary import transcript_line
-from memserver.messages import Message, ToolSpec
+from memserver.messages import Entry, ToolSpec
 from memserver.settings import Settings
 from memserver.storage import agents, recall
 from memserver.storage.agents import NewAgent
@@ -89,7 +89,7 @@ class Outcome:
     """What came of one conversation."""
 
     summary: str
-    evicted: list[Message]
+    evicted: list[Entry]
     facts: list[list[str]]
     limit: int
     tokens: int

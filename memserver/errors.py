@@ -53,7 +53,7 @@ MemserverError
 """
 
 from memserver import __version__
-from memserver.messages import Usage
+from memserver.messages import TokenUsage
 
 
 class MemserverError(Exception):
@@ -253,7 +253,7 @@ class ModelRefused(ModelError):
     """
 
     code = "model_refused"
-    usage = Usage()
+    usage = TokenUsage()
 
 
 class ContextOverflow(ModelError):
@@ -291,7 +291,7 @@ class ProtocolViolation(ModelError):
         raw: str = "",
         words: str = "",
         thought: str = "",
-        usage: Usage | None = None,
+        usage: TokenUsage | None = None,
         hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
@@ -299,7 +299,7 @@ class ProtocolViolation(ModelError):
         self.raw = raw
         self.words = words
         self.thought = thought
-        self.usage = usage or Usage()
+        self.usage = usage or TokenUsage()
 
 
 MOST_SHOWN = 200

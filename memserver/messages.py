@@ -22,7 +22,7 @@ RESERVED = ("inner_thought", "request_heartbeat")
 
 
 @dataclass(slots=True)
-class ToolCall:
+class FunctionCall:
     """One call that the model made, its arguments already checked against the tool's schema."""
 
     id: str
@@ -48,15 +48,15 @@ class ToolSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """Tokens of one or several model calls, as the endpoint counted them."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
 
-    def __add__(self, other: "Usage") -> "Usage":
-        return Usage(
+    def __add__(self, other: "TokenUsage") -> "TokenUsage":
+        return TokenUsage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
             self.cached_tokens + other.cached_tokens,
@@ -92,7 +92,7 @@ class PromptMessage:
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
-    call: ToolCall | None = None
+    call: FunctionCall | None = None
     fields: ProviderFields | None = None
 
 
@@ -103,7 +103,7 @@ class CallRecord:
     `waits_for` is set for one that waits or has waited; `answer` once somebody has answered.
     """
 
-    call: ToolCall
+    call: FunctionCall
     state: CallState
     result: str | None = None
     finished_at: datetime | None = None
@@ -117,7 +117,7 @@ class CallRecord:
 
 
 @dataclass(slots=True)
-class Message:
+class Entry:
     """One entry of an agent's history, which is recall storage.
 
     `position` identifies it within its agent and orders the history: turn number x 1000 + place in
@@ -136,7 +136,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class StoredPassage:
     """One passage of archival storage; `number` counts those of its collection in the order of their insertion."""
 
     id: str
@@ -153,7 +153,7 @@ Retriever = Literal["vector", "text"]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PassageSource:
     """Which retriever found a passage: at which place, from 1, and with what score of its own.
 
     A score of the retriever "vector" is the cosine similarity, -1 to 1; one of "text" has no upper bound.
@@ -165,20 +165,20 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundPassage:
+class PassageHit:
     """A passage that a search found; `score` orders the results, the sources say where it comes from.
 
     `label` is what an agent calls it: p17, or p17@handbook in a shared collection.
     """
 
-    passage: Passage
+    passage: StoredPassage
     score: float
-    sources: tuple[Source, ...]
+    sources: tuple[PassageSource, ...]
     label: str
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class MemorySection:
     """One named section of the working context; `limit` is in characters, that is code points.
 
     `read_only`: the agent's tools can't edit it.

@@ -65,6 +65,8 @@ class Settings(BaseSettings):
     """Largest agent file that may be imported, as sent and unpacked; it waits on the server's disk."""
     cors_origins: list[Origin] = Field(default_factory=list)
     """Web pages that may call the server from a browser, as JSON: ["https://chat.example"]; ["*"]: all."""
+    stream_ping_seconds: float = Field(default=15, gt=0)
+    """A stream has a comment after so long without an event: less than the proxies in front wait for more."""
     idempotency_seconds: float = Field(default=86_400, gt=0)
     """How long the answer to a request with an Idempotency-Key is kept. A message's is kept as long
     as its agent."""

@@ -27,7 +27,7 @@ from memserver.messages import JsonObject, ToolSpec
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.tools.memory_tools import SEND_MESSAGE, memory_tools
-from memserver.tools.registry import SpecStyle, ToolRegistry
+from memserver.tools.tool import SpecStyle
 from memserver.wiring.database import DatabaseUrls, database_urls
 from memserver.wiring.providers import Models, make_embedder
 from memserver.wiring.services import Services, assemble
@@ -292,8 +292,8 @@ async def _chat_systems(
 def _send_message(settings: Settings) -> ToolSpec:
     """The one tool of a model that was trained to speak by it, in the style it was trained on."""
     style = SpecStyle(settings.llm_thought_last, settings.llm_longest_text)
-    specs = ToolRegistry(memory_tools(), style).specs()
-    return next(spec for spec in specs if spec.name == SEND_MESSAGE)
+    [tool] = (tool for tool in memory_tools() if tool.spec.name == SEND_MESSAGE)
+    return style.apply(tool).spec
 
 
 def ask_about_model(settings: Settings) -> JsonObject:

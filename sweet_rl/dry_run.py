@@ -64,7 +64,7 @@ def dry_run(recipe: Recipe, architecture: Path, folder: Path) -> dict[str, Figur
     )
     figures["rank"] = rank(plan, drawn, ranked)
     scored = read_file(ranked, Ranked)
-    write_file(turns, turn_pairs(scored, count=actor.pairs, margin=actor.margin, top=actor.top))
+    write_file(turns, turn_pairs(scored, actor.rule))
     figures["actor"] = prefer("actor", actor, turns)
     return figures
 

@@ -89,6 +89,8 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         own = mask.chunk(2)[0]
         nll = -(policy.chunk(2)[0] * own).sum() / own.sum().clamp(min=1)
         self._note(chosen, rejected, nll=nll)
+        if self.loss == "nll":
+            return nll
         return loss + self.nll * nll if self.nll else loss
 
     def reference_log_probs(self, inputs: Batch) -> torch.Tensor:
@@ -103,6 +105,10 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         policy = self.accelerator.unwrap_model(self.model)
         policy.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
         policy.set_adapter("default")
+
+    @override
+    def _load_best_model(self) -> None:
+        self._load_from_checkpoint(self.state.best_model_checkpoint)
 
     def _note(self, chosen: torch.Tensor, rejected: torch.Tensor, **others: torch.Tensor) -> None:
         """Keep each pair's figures until the next log, which gives their mean; ties count half."""

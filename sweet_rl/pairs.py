@@ -7,6 +7,7 @@ with the pairs of a shorter one.
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from random import Random
@@ -53,29 +54,23 @@ def trajectory_pairs(
     ]
 
 
-def turn_pairs(
-    ranked: Iterable[Ranked],
-    *,
-    count: int = 4,
-    margin: float = 0,
-    top: float = 0.5,
-    seed: int = 0,
-) -> list[Pair]:
-    """For each state: one of the best of its candidates against one from the worse half.
+@dataclass(frozen=True, slots=True)
+class PairRule:
+    count: int = 4  # pairs for each state, at most
+    # by how many standard deviations of the state's scores the better one must be ahead; 0 as published
+    margin: float = 0
+    absolute_margin: float = 0  # and by how much in the scores' own unit
+    # share of the candidates that count as best (one at least); the better half as published
+    top: float = 0.5
+    # draw places with replacement, as the released code does: then a pair may come twice, and a text beside itself.
+    # Else the same two texts are paired once, and equal texts never.
+    by_index: bool = False
 
-    Drawn at random, as published; the same two texts are paired once, and equal texts never.
 
-    Args:
-        ranked: candidates with their advantages.
-        count: pairs for each state, at most.
-        margin: by how many standard deviations of the state's scores the better one must be ahead; 0 as
-            published.
-        top: share of the candidates that count as best (one at least); the better half as published.
-        seed: of the draws.
-    """
+def turn_pairs(ranked: Iterable[Ranked], rule: PairRule, *, seed: int = 0) -> list[Pair]:
+    """For each state: one of the best of its candidates against one from the worse half, drawn at random."""
     pairs = []
     for record in ranked:
-        texts = _comparable(record, margin, top)
         chance = Random(f"{seed} {record.key}")
         pairs += [
             Pair(
@@ -85,23 +80,29 @@ def turn_pairs(
                 chosen=(_said(better),),
                 rejected=(_said(worse),),
             )
-            for better, worse in chance.sample(texts, min(count, len(texts)))
+            for better, worse in _drawn(record, rule, chance)
         ]
     return pairs
 
 
-def _comparable(record: Ranked, margin: float, top: float) -> list[tuple[str, str]]:
-    """All pairs of different texts of a state that its scores tell well enough apart."""
-    ahead = margin * pstdev(record.advantages)
+def _drawn(record: Ranked, rule: PairRule, chance: Random) -> list[tuple[str, str]]:
+    """Pairs of texts of a state that its scores tell well enough apart."""
+    ahead = max(rule.absolute_margin, rule.margin * pstdev(record.advantages))
     scored = sorted(zip(record.advantages, record.candidates, strict=True), key=lambda one: -one[0])
-    half, best = len(scored) // 2, max(1, int(top * len(scored)))
-    texts = {
-        (better, worse): None
-        for high, better in scored[:best]
-        for low, worse in scored[len(scored) - half :]
-        if better != worse and high > low and high - low >= ahead
-    }
-    return list(texts)
+    half, best = len(scored) // 2, max(1, int(rule.top * len(scored)))
+    better, worse = scored[:best], scored[len(scored) - half :]
+    if rule.by_index:
+        both = [(chance.choice(better), chance.choice(worse)) for _ in range(rule.count)]
+        return [(one, other) for (high, one), (low, other) in both if high - low >= ahead]
+    texts = list(
+        {
+            (one, other): None
+            for high, one in better
+            for low, other in worse
+            if one != other and high > low and high - low >= ahead
+        }
+    )
+    return chance.sample(texts, min(rule.count, len(texts)))
 
 
 def _said(text: str) -> ChatMessage:

@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-Loss = Literal["sum", "trajectory_mean", "turn_mean", "regression"]
+Loss = Literal["sum", "trajectory_mean", "turn_mean", "regression", "nll"]
 """How a trajectory's agent tokens make its score; all go into -log sigmoid(beta * (chosen - rejected)).
 
 sum: of the log-ratios of policy and reference (multi-turn DPO, and the actor on single turns).
 trajectory_mean: their mean over all agent tokens, as the released SWEET-RL code has it.
 turn_mean: for each turn its mean, and the sum of these (SWEET-RL, equations 2 and 3).
 regression: for each turn a linear value of its mean hidden state, and the sum of these; no reference, no beta.
+nll: no preference at all, the chosen side's mean negative log-likelihood alone (an ablation).
 """
 Precision = Literal["bfloat16", "float32"]
 """Of a model on a GPU; on a CPU all is in float32. An adapter in training is in float32 either way."""
@@ -63,6 +64,9 @@ class PreferencePlan:
     hidden: bool = False  # put the hidden information into the prompt of policy and reference
     # a file of Pair records to measure the accuracy on, before and after
     held_out: Path | None = None
+    # end after so many measurements of the held-out loss without a lower one, and keep the best; None: never
+    patience: int | None = None
+    measure_every: int = 20  # steps between these
     base_name: str = ""  # as in SftPlan
     schedule: Schedule = field(default_factory=Schedule)
 

@@ -24,6 +24,7 @@ from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.colbench.backend.rules import MAX_TURNS
 from memserver_evals.colbench.backend.scripted import NOISY, Habits
+from sweet_rl.pairs import PairRule
 from sweet_rl.plans import Loss, Precision, Schedule
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -141,6 +142,9 @@ class Critic(Trajectories):
     loss: Loss = "turn_mean"
     hidden: bool = True
     held_out: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    # end after so many measurements of the held-out loss without a lower one, and keep the best; None: never
+    patience: PositiveInt | None = None
+    measure_every: PositiveInt = 20  # steps between these
 
 
 class CandidatesPart(_Part):
@@ -162,12 +166,21 @@ class Actor(Preference):
     """The policy, from pairs of single messages."""
 
     pairs: PositiveInt = 4  # of each state
+    # texts: different pairs of texts, each once; indices: with replacement, as the released code draws them
+    draws: Literal["texts", "indices"] = "texts"
     # how much more the better one must be worth, in standard deviations of the state's advantages. 0 as published: then
     # equally good messages are paired, too, by the critic's noise.
     margin: Annotated[float, Field(ge=0)] = 0
+    # how much more in the advantages' own unit (nats a token), so that a hopeless state gives no pairs
+    absolute_margin: Annotated[float, Field(ge=0)] = 0
     # share of a state's candidates that the better one is drawn from. The better half as published: where fewer are
     # good, worse ones are then chosen, too.
     top: Annotated[float, Field(gt=0, le=0.5)] = 0.5
+
+    @property
+    def rule(self) -> PairRule:
+        by_index = self.draws == "indices"
+        return PairRule(self.pairs, self.margin, self.absolute_margin, self.top, by_index)
 
 
 class Evaluate(_Part):

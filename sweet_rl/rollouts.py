@@ -105,6 +105,7 @@ def as_trajectory(
         messages=tuple(messages),
         answer=str(played.outcome.get("answer", "")),
         passed=tuple(played.outcome.get("passed", ())),
+        passed_by_operator=tuple(played.outcome.get("passed_by_operator", ())),
         reward=task.reward(example, played),
         tokens=sum(turn.reply.tokens_out for turn in played.turns),
     )

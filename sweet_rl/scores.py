@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, pstdev, quantiles
 from typing import Any
 
 import torch
@@ -177,7 +177,8 @@ def rank(
 
     Returns:
         `states`, `finished` (false where `seconds` were over first), `spread` (the mean standard deviation
-        of a state's advantages) and `distinct` (the mean share of different texts among its candidates).
+        of a state's advantages), `nats` and `nats_99` (the mean size of an advantage, and what 99 of 100 are below)
+        and `distinct` (the mean share of different texts among a state's candidates).
     """
     start = time.monotonic()
     states = read_file(candidates, Candidates)
@@ -216,8 +217,11 @@ def _append(path: Path, records: list[Ranked]) -> None:
 
 def _spread(records: list[Ranked]) -> dict[str, float]:
     if not records:
-        return {"spread": 0.0, "distinct": 0.0}
+        return {"spread": 0.0, "nats": 0.0, "nats_99": 0.0, "distinct": 0.0}
+    sizes = [abs(each) for record in records for each in record.advantages]
     return {
+        "nats": fmean(sizes),
+        "nats_99": quantiles(sizes, n=100)[-1],
         "spread": fmean(pstdev(record.advantages) for record in records),
         "distinct": fmean(
             len(set(record.candidates)) / len(record.candidates) for record in records

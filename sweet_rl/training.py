@@ -115,7 +115,8 @@ def train_preferences(plan: PreferencePlan, progress: Progress = unseen) -> Figu
     disable_progress_bars()
     pairs = read_file(plan.pairs, Pair)
     trainer = make_trainer(plan, pairs)
-    figures = training_run.run(trainer, plan.out, plan.schedule, progress)
+    patience = plan.patience if plan.held_out else None
+    figures = training_run.run(trainer, plan.out, plan.schedule, progress, patience)
     figures["pairs"] = len(pairs)
     if figures["finished"]:
         figures |= _held_out(trainer)
@@ -139,9 +140,8 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
     trainer = (RegressionTrainer if regression else PreferenceTrainer)(
         model=model,
         args=DPOConfig(
-            **training_run.arguments(schedule, plan.out),
+            **(training_run.arguments(schedule, plan.out) | _measured(plan)),
             per_device_eval_batch_size=schedule.micro_batch or schedule.batch,
-            eval_strategy="epoch" if plan.held_out else "no",
             beta=plan.beta,
         ),
         train_dataset=dataset(plan, pairs),
@@ -154,6 +154,21 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
     trainer.loss, trainer.nll = plan.loss, plan.nll
     trainer.data_collator.shares = can_fork(model, tokenizer)
     return trainer
+
+
+def _measured(plan: PreferencePlan) -> dict[str, Any]:
+    """When the held-out pairs are looked at, and what that decides."""
+    if plan.held_out is None or plan.patience is None:
+        return {"eval_strategy": "epoch" if plan.held_out else "no"}
+    return {
+        "eval_strategy": "steps",
+        "eval_steps": plan.measure_every,
+        "save_steps": plan.measure_every,
+        "save_total_limit": 2,  # the best one, and the last one to resume from
+        "load_best_model_at_end": True,
+        "metric_for_best_model": "eval_loss",
+        "greater_is_better": False,
+    }
 
 
 def dataset(plan: PreferencePlan, pairs: Sequence[Pair]) -> Dataset:

@@ -119,10 +119,17 @@ def arguments(schedule: Schedule, out: Path) -> dict[str, Any]:
     }
 
 
-def run(trainer: Trainer, out: Path, schedule: Schedule, progress: Progress) -> Figures:
-    """Train until the end or until the time is over; both leave a checkpoint."""
+def run(
+    trainer: Trainer,
+    out: Path,
+    schedule: Schedule,
+    progress: Progress,
+    patience: int | None = None,
+) -> Figures:
+    """Train until the end, or until the time or the patience is over; all leave a checkpoint."""
     trainer.remove_callback(PrinterCallback)
-    for callback in (Metrics(out), TimeLimit(schedule.seconds), Reports(progress)):
+    limit, early = TimeLimit(schedule.seconds), StopEarly(patience)
+    for callback in (Metrics(out), limit, early, Reports(progress)):
         trainer.add_callback(callback)
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -131,7 +138,7 @@ def run(trainer: Trainer, out: Path, schedule: Schedule, progress: Progress) -> 
     trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
     state = trainer.state
     return {
-        "finished": state.global_step >= state.max_steps,
+        "finished": state.global_step >= state.max_steps or early.stopped or not limit.stopped,
         "steps": state.global_step,
         "of_steps": state.max_steps,
         "epochs": round(state.epoch or 0, 3),
@@ -217,6 +224,7 @@ class TimeLimit(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, seconds: float | None) -> None:
         self._end = None if seconds is None else time.monotonic() + seconds
+        self.stopped = False
 
     @override
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -226,8 +234,27 @@ class TimeLimit(TrainerCallback):  # type: ignore[misc]
             torch.distributed.all_reduce(votes, op=torch.distributed.ReduceOp.MAX)
             over = bool(votes)
         if over:
+            self.stopped = True
             control.should_save = True
             control.should_training_stop = True
+
+
+class StopEarly(TrainerCallback):  # type: ignore[misc]
+    """Ends a training whose held-out loss has been above its lowest for so many measurements.
+
+    It counts in the trainer's own log, which a checkpoint keeps: a training that is resumed ends where it would have.
+    """
+
+    def __init__(self, patience: int | None) -> None:
+        self._patience = patience
+        self.stopped = False
+
+    @override
+    def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        losses = [line["eval_loss"] for line in state.log_history if "eval_loss" in line]
+        after = len(losses) - 1 - losses.index(min(losses))
+        if self._patience is not None and after >= self._patience:
+            self.stopped = control.should_training_stop = True
 
 
 class Reports(TrainerCallback):  # type: ignore[misc]

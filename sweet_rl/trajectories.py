@@ -44,6 +44,7 @@ class Trajectory(Record):
     messages: Messages  # system, user, assistant, user, …, assistant
     answer: str  # the code that was graded
     passed: tuple[bool, ...] = ()  # for each test, whether it passed
+    passed_by_operator: tuple[bool, ...] = ()  # the same by `==`, as released
     reward: _Share  # the share of tests passed
     tokens: Annotated[int, Field(ge=0)] = 0  # that the agent generated, as far as it was counted
 

@@ -1,6 +1,7 @@
 """How the tests are laid out: they mirror the packages, and what they share stands in modules of its own."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,3 +62,14 @@ def test_each_folder_of_tests_is_named_like_the_room_that_it_tests(package: str)
     folders = {each.parent.relative_to(TESTS) for each in (TESTS / package).rglob("test_*.py")}
     assert folders
     assert not {each for each in folders if not (TESTS.parent / each).is_dir()}
+
+
+@pytest.mark.parametrize("package", PACKAGES[:1])
+def test_no_two_public_classes_of_a_package_have_the_same_name(package: str) -> None:
+    found = Counter(
+        node.name
+        for path in (TESTS.parent / package).rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert not [name for name, count in found.items() if count > 1]

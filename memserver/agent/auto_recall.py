@@ -8,16 +8,16 @@ is left out: where nothing is left there is no call.
 from dataclasses import replace
 
 from memserver.agent.pressure import MemoryPressure
-from memserver.agent.turn_record import TurnRecord
+from memserver.agent.turn_record import TurnWriter
 from memserver.agent.turn_state import TurnState
 from memserver.llm.call_ids import new_call_id
 from memserver.memory.excerpt import Query
 from memserver.memory.extract import PLAIN
 from memserver.memory.folding import Folded
-from memserver.memory.paging import Page
+from memserver.memory.paging import ResultPage
 from memserver.memory.recall import RecallHit
-from memserver.memory.results import Reader
-from memserver.messages import CallRecord, Message, ToolCall
+from memserver.memory.results import ResultReader
+from memserver.messages import CallRecord, Entry, FunctionCall
 from memserver.storage.calls import AUTOMATIC
 from memserver.storage.database import LazyTransaction
 from memserver.storage.recall import RecallQuery
@@ -31,18 +31,20 @@ PATIENCE = 5.0
 """Seconds that the embedder may take; then words alone decide."""
 
 
-async def recall_first(state: TurnState, record: TurnRecord, pressure: MemoryPressure) -> None:
+async def recall_first(state: TurnState, record: TurnWriter, pressure: MemoryPressure) -> None:
     """Search for the turn's message, where the agent wants that and nothing has come of the message yet."""
     floor = state.deps.limits.recall_floor(state.view.options)
     asked = state.queue[-1] if state.queue else None
     if floor is None or asked is None or asked.position != state.first or asked.role != "user":
         return
     prompt = await pressure.make_room()
-    if not state.queue_start or state.tools.toolset.get(SEARCH) is None:
+    if not state.queue_start or state.tools.get(SEARCH) is None:
         return
     text = asked.text.strip()[:QUERY_CHARACTERS]
-    made = CallRecord(ToolCall(f"{AUTOMATIC}{new_call_id()}", SEARCH, {"query": text}), "running")
-    call = Message(asked.position + 1, "assistant", "", state.now(), 0, call=made)
+    made = CallRecord(
+        FunctionCall(f"{AUTOMATIC}{new_call_id()}", SEARCH, {"query": text}), "running"
+    )
+    call = Entry(asked.position + 1, "assistant", "", state.now(), 0, call=made)
     reader = state.counting.reader(call, prompt.budget, can_read_on=state.can_read_on)
     async with state.deadline.cutting():
         result = await _search(state, text, floor, reader)
@@ -50,7 +52,7 @@ async def recall_first(state: TurnState, record: TurnRecord, pressure: MemoryPre
         await record.add_unasked(await state.close(call, "done", result))
 
 
-async def _search(state: TurnState, text: str, floor: float, reader: Reader) -> str | None:
+async def _search(state: TurnState, text: str, floor: float, reader: ResultReader) -> str | None:
     """What the search found, as the model reads it; None where nothing is worth showing."""
     query = Query(text)
     distinctive: set[int | None] = {term for word, term in query.words.items() if word not in PLAIN}
@@ -61,10 +63,10 @@ async def _search(state: TurnState, text: str, floor: float, reader: Reader) -> 
             transaction,
             state.turn.agent_id,
             RecallQuery(text=text, before=state.queue_start),
-            Page(1, LOOKED_AT),
+            ResultPage(1, LOOKED_AT),
             patience=PATIENCE,
         )
-    page = Page(1, min(MOST_SHOWN, reader.page(1).size))
+    page = ResultPage(1, min(MOST_SHOWN, reader.page(1).size))
     near = [hit for hit in found.hits if _is_near(hit, query, distinctive, floor)]
     hits = tuple(near[: page.size])
     if not hits:

@@ -22,7 +22,7 @@ from memserver.agent.options import CallLimits
 from memserver.agent.pressure import NOTHING_TO_SAVE, MemoryPressure
 from memserver.agent.rendering import is_sent
 from memserver.agent.reply_modes import said
-from memserver.agent.turn_record import Continue, Ended, Outcome, TurnRecord
+from memserver.agent.turn_record import Continue, Ended, Outcome, TurnWriter
 from memserver.agent.turn_state import TurnState
 from memserver.errors import (
     EmbeddingError,
@@ -33,10 +33,10 @@ from memserver.errors import (
     TurnTimeout,
 )
 from memserver.llm.base import Reply
-from memserver.messages import RESERVED, CallRecord, Message, ToolCall, WaitsFor
+from memserver.messages import RESERVED, CallRecord, Entry, FunctionCall, WaitsFor
 from memserver.storage.database import LazyTransaction
 from memserver.tools.foreign import cut, run_contained
-from memserver.tools.registry import Tool, ToolContext, idle_tool
+from memserver.tools.tool import RunnableTool, ToolContext, idle_tool
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ REFUSALS = (ToolError, InvalidInput, NotFound, EmbeddingError)
 
 
 class CallRun:
-    def __init__(self, state: TurnState, record: TurnRecord, pressure: MemoryPressure) -> None:
+    def __init__(self, state: TurnState, record: TurnWriter, pressure: MemoryPressure) -> None:
         self._state = state
         self._record = record
         self._pressure = pressure
@@ -59,7 +59,7 @@ class CallRun:
         state, name = self._state, reply.call.name
         tool = self._tool(name)
         assert tool is not None, "the reply parser has checked that it was offered"
-        message = Message(
+        message = Entry(
             position=state.next_position,
             role="assistant",
             text=said(reply),
@@ -71,7 +71,7 @@ class CallRun:
         )
         if tool.kind == "client":
             return await self._wait(message, "client")
-        if state.tools.toolset.rule(name).approval:
+        if state.tools.needs_approval(name):
             return await self._wait(message, "approval")
         if tool.transactional:
             return await self._run_inside(tool, message)
@@ -79,13 +79,13 @@ class CallRun:
         await self._record.begin_call(running)
         return await self._run_outside(tool, running)
 
-    def answered(self) -> Message | None:
+    def answered(self) -> Entry | None:
         """The call of this turn that has waited and was answered, if that is why it was taken up."""
         newest = self._state.queue[-1] if self._state.queue else None
         waited = newest is not None and newest.call is not None and newest.call.state == "waiting"
         return newest if waited else None
 
-    async def resume(self, message: Message) -> Continue | Ended:
+    async def resume(self, message: Entry) -> Continue | Ended:
         """Run a call that was answered, or close it with what the answer says."""
         assert message.call is not None
         state, answer = self._state, message.call.answer or {}
@@ -94,9 +94,13 @@ class CallRun:
         if answer.get("cancelled"):
             ended = await state.close(message, "interrupted", CANCELLED)
             return await self._record.commit(ended, "cancelled", stored=True)
+        given_up = "superseded" if answer.get("superseded") else "expired"
+        if answer.get(given_up) and self._is_of_request(message):
+            ended = await state.close(message, *closed_by(message.call))
+            return await self._record.commit(ended, given_up, stored=True)
         if not answer.get("approved"):
             return await self._end(await state.close(message, *closed_by(message.call)))
-        tool = state.tools.toolset.get(message.call.call.name)
+        tool = state.tools.get(message.call.call.name)
         if tool is None or tool.kind == "client":
             return await self._end(await state.close(message, "failed", GONE))
         if tool.transactional:
@@ -122,12 +126,12 @@ class CallRun:
             closed = await state.close(message, "interrupted", why)
             await self._record.close_call(closed)
             state.queue[index] = closed
-            tool = state.tools.toolset.get(message.call.call.name)
+            tool = state.tools.get(message.call.call.name)
             if state.was_killed and tool is not None and tool.kind == "python":
                 state.deps.deadly.add(tool.spec.name)
 
     async def _run_inside(
-        self, tool: Tool, message: Message, *, stored: bool = False
+        self, tool: RunnableTool, message: Entry, *, stored: bool = False
     ) -> Continue | Ended:
         """Run a tool whose effect is our own: call, effect and result are one transaction."""
         async with LazyTransaction(self._state.deps.database, self._state.lease.tenant) as lazy:
@@ -137,7 +141,7 @@ class CallRun:
         self._record.report(ended, outcome)
         return outcome
 
-    async def _run_outside(self, tool: Tool, running: Message) -> Continue | Ended:
+    async def _run_outside(self, tool: RunnableTool, running: Entry) -> Continue | Ended:
         """Run a tool whose effect is not ours, which is stored as running, and commit its end."""
         state = self._state
         try:
@@ -157,21 +161,21 @@ class CallRun:
             ended = await state.close(running, "interrupted", DIED)
         return await self._end(ended)
 
-    async def _wait(self, message: Message, waits_for: WaitsFor) -> Outcome:
+    async def _wait(self, message: Entry, waits_for: WaitsFor) -> Outcome:
         assert message.call is not None
         record = replace(message.call, state="waiting", waits_for=waits_for)
         waiting = await self._state.counting.entry(replace(message, call=record))
         return await self._record.pause(waiting)
 
-    async def _end(self, ended: Message) -> Continue | Ended:
+    async def _end(self, ended: Entry) -> Continue | Ended:
         return await self._record.commit(ended, await self._stop_after(ended), stored=True)
 
-    async def _interrupt(self, message: Message, why: str) -> None:
+    async def _interrupt(self, message: Entry, why: str) -> None:
         """Commit that a call was interrupted, before the turn fails."""
         ended = await self._state.close(message, "interrupted", why)
         await self._record.commit(ended, None, stored=True)
 
-    async def _run_tool(self, tool: Tool, message: Message, lazy: LazyTransaction) -> Message:
+    async def _run_tool(self, tool: RunnableTool, message: Entry, lazy: LazyTransaction) -> Entry:
         """The message with its call ended, one way or the other."""
         assert message.call is not None
         state, deps, call = self._state, self._state.deps, message.call.call
@@ -197,11 +201,11 @@ class CallRun:
             how, result = await _run(tool, call, context, deps.limits.calls)
         return await state.close(message, how, result)
 
-    async def _stop_after(self, ended: Message) -> str | None:
+    async def _stop_after(self, ended: Entry) -> str | None:
         """Why the turn ends after this step; None if another one follows, be it the alert's."""
         return await self._pressure.decide(ended, self._stop_reason(ended))
 
-    def _stop_reason(self, ended: Message) -> str | None:
+    def _stop_reason(self, ended: Entry) -> str | None:
         """The same, apart from the alert's steps."""
         assert ended.call is not None
         state, call = self._state, ended.call.call
@@ -211,10 +215,10 @@ class CallRun:
         state.replied = state.replied or sent
         if state.is_saving:
             return self._pressure.stop_after_saving(ended)
-        wants_more = call.arguments.get("request_heartbeat") is True
+        wants_more = call.arguments.get("request_heartbeat") is True or self._is_of_request(ended)
         if sent and (last or not wants_more):
             return "message_sent"
-        if done and state.tools.toolset.rule(call.name).terminal and not missing:
+        if done and state.tools.is_terminal(call.name) and not missing:
             return "terminal_tool"
         if last:
             return "max_steps"
@@ -222,14 +226,17 @@ class CallRun:
             return None
         return "message_sent" if state.replied else "no_heartbeat"
 
-    def _tool(self, name: str) -> Tool | None:
+    def _is_of_request(self, message: Entry) -> bool:
+        return message.call is not None and message.call.call.name in self._state.request.names
+
+    def _tool(self, name: str) -> RunnableTool | None:
         state = self._state
         idle = NOTHING_TO_SAVE if state.is_saving else NOTHING_TO_DO if state.of_event else None
-        return idle if idle and name == idle.spec.name else state.tools.toolset.get(name)
+        return idle if idle and name == idle.spec.name else state.tools.get(name)
 
 
 async def _run(
-    tool: Tool, call: ToolCall, context: ToolContext, limits: CallLimits
+    tool: RunnableTool, call: FunctionCall, context: ToolContext, limits: CallLimits
 ) -> tuple[Literal["done", "failed"], str]:
     """Run a call; a refused one of a transactional tool leaves no trace in the database.
 

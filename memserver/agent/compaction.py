@@ -11,16 +11,16 @@ from uuid import UUID
 from memserver.agent.context import AgentView
 from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
-from memserver.agent.events import Compacted
 from memserver.agent.inspect_context import inspect_context
 from memserver.errors import ContextOverflow, NotFound
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer, Summary
-from memserver.messages import Message
+from memserver.messages import Entry
 from memserver.storage import turn_writes
 from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Lease
 from memserver.storage.turn_writes import Eviction
+from memserver.wire.events import MemoryChanged
 
 COMPACT = "compact"
 """The job's name."""
@@ -34,11 +34,11 @@ LEAST_ROOM = 128
 async def evict(
     deps: TurnDependencies,
     view: AgentView,
-    queue: Sequence[Message],
+    queue: Sequence[Entry],
     budget: Budget,
     deadline: Deadline,
     lease: Lease | None = None,
-) -> Compacted | None:
+) -> MemoryChanged | None:
     """Evict once, at the point where the queue first overflowed.
 
     Args:
@@ -72,11 +72,13 @@ async def evict(
     )
     async with deps.database.tenant(agent.tenant) as tx:
         done = await turn_writes.evict(tx, agent.id, eviction, lease)
-    return Compacted(count, summary.method, summary.failure) if done else None
+    if not done:
+        return None
+    return MemoryChanged(evicted=count, summary=summary.method, failure=summary.failure)
 
 
 async def fold(
-    deps: TurnDependencies, view: AgentView, budget: Budget, old: str, messages: Sequence[Message]
+    deps: TurnDependencies, view: AgentView, budget: Budget, old: str, messages: Sequence[Entry]
 ) -> Summary:
     """The summary of an old one and of messages, by whoever summarises for this agent."""
     agent = view.snapshot.agent
@@ -122,7 +124,7 @@ def summary_limit(budget: Budget) -> int:
     return max(32, min(budget.capacity // SUMMARY_SHARE, MOST_SUMMARY_TOKENS))
 
 
-def overflow_at(queue: Sequence[Message], budget: Budget) -> int:
+def overflow_at(queue: Sequence[Entry], budget: Budget) -> int:
     """How many entries had come when the queue first was too long; all, if it never was."""
     used = budget.fixed
     for index, message in enumerate(queue, start=1):

@@ -15,16 +15,16 @@ from memserver.agent.brief_tools import is_brief, shorter
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.options import EntryForm, Limits
 from memserver.agent.rendering import RENDERERS, prompt_messages
-from memserver.agent.reply_modes import prompt_file, tool_specs
+from memserver.agent.reply_modes import prompt_file
+from memserver.agent.turn_tools import TurnTools
 from memserver.llm.base import ChatModel
 from memserver.memory.queue import Budget, scale_up
 from memserver.memory.results import READ_TOOL, message_label
 from memserver.memory.shortening import shorten
-from memserver.messages import Message, PromptMessage, ToolSpec
+from memserver.messages import Entry, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
 from memserver.storage.snapshots import AgentSnapshot
 from memserver.text import stamp
-from memserver.tools.registry import Toolset
 from memserver.wire.agents import AgentOptions, PromptOrder
 
 _shortened: dict[tuple[UUID, int, int], str] = {}
@@ -45,17 +45,17 @@ class AgentView:
     zone: tzinfo
 
     @classmethod
-    def of(cls, snapshot: AgentSnapshot, toolset: Toolset, limits: Limits) -> "AgentView":
+    def of(cls, snapshot: AgentSnapshot, tools: TurnTools, limits: Limits) -> "AgentView":
         """The view that an agent's own options, before the server's limits, give."""
         options = AgentOptions.model_validate(snapshot.agent.options)
-        tools = tool_specs(toolset, snapshot.sections, options.protocol)
         zone = ZoneInfo(options.timezone)
-        return cls(snapshot, options, tools, limits.form(options), zone)
+        view = cls(snapshot, options, (), limits.form(options), zone)
+        return view.renewed(snapshot, tools)
 
-    def renewed(self, snapshot: AgentSnapshot, toolset: Toolset) -> "AgentView":
+    def renewed(self, snapshot: AgentSnapshot, tools: TurnTools) -> "AgentView":
         """The same agent by what was read of it later; options hold for the whole turn."""
-        tools = tool_specs(toolset, snapshot.sections, self.options.protocol)
-        return replace(self, snapshot=snapshot, tools=tools)
+        described = () if self.options.reply_mode == "chat" else tools.describe(snapshot.sections)
+        return replace(self, snapshot=snapshot, tools=described)
 
     def edited_at(self, at: datetime) -> "AgentView":
         """The same agent with another time at which its memory was edited: in its own time it sees no date of ours."""
@@ -124,7 +124,7 @@ async def build_prompt(
 
 
 def _texts(view: AgentView, model: ChatModel, prompts: Prompts) -> dict[str, str]:
-    snapshot, mode = view.snapshot, view.options.protocol
+    snapshot, mode = view.snapshot, view.options.reply_mode
     state = snapshot.state
     instructions = snapshot.agent.system_prompt or prompts.render(
         prompt_file("system.md", mode), brief=is_brief(view.tools)
@@ -152,7 +152,7 @@ def tools_text(model: ChatModel, tools: Sequence[ToolSpec]) -> str:
 
 
 async def render_queue(
-    view: AgentView, queue: Sequence[Message], largest: int, model: ChatModel
+    view: AgentView, queue: Sequence[Entry], largest: int, model: ChatModel
 ) -> list[PromptMessage]:
     """The queue as prompt messages; one that we count more than `largest` tokens is shown shortened."""
     rendered: list[PromptMessage] = []
@@ -168,7 +168,7 @@ async def render_queue(
 
 
 async def _render_long(
-    view: AgentView, entry: Message, largest: int, model: ChatModel
+    view: AgentView, entry: Entry, largest: int, model: ChatModel
 ) -> list[PromptMessage]:
     fields = 0 if entry.fields is None else entry.fields.tokens
     if fields > largest // 2:
@@ -188,14 +188,14 @@ async def _render_long(
     ]
 
 
-def without_fields(message: Message) -> Message:
+def without_fields(message: Entry) -> Entry:
     if message.fields is None:
         return message
     tokens = max(0, message.tokens - message.fields.tokens)
     return replace(message, fields=None, tokens=tokens)
 
 
-def as_sent(queue: Sequence[Message], model: ChatModel) -> list[Message]:
+def as_sent(queue: Sequence[Entry], model: ChatModel) -> list[Entry]:
     """The queue as this model's prompts have it: only its own provider fields, as long as it takes any."""
     owner = model.fields_of
     return [

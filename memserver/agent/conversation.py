@@ -1,7 +1,6 @@
 """Posting to an agent and waiting for what comes of it, whichever worker does the work."""
 
 import asyncio
-import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -9,27 +8,29 @@ from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
 
+from memserver.agent.call_answers import CallAnswer, is_of_request, supersede
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import (
     End,
+    EndedTurn,
     Event,
+    PausedTurn,
+    QueuedTurn,
     StepCommitted,
-    TurnEnded,
-    TurnPaused,
-    TurnQueued,
     WakeUp,
 )
 from memserver.agent.options import EntryForm
 from memserver.agent.rendering import event_text, user_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, ServerStopping
-from memserver.messages import JsonObject, Message, WaitsFor
+from memserver.messages import Entry, JsonObject
 from memserver.storage import agents, calls, inbox, recall
-from memserver.storage.calls import WaitingCall
+from memserver.storage.calls import OpenCall
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Turn
+from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Posted, TurnRow
 from memserver.storage.rows import PageQuery
 from memserver.text import clean
+from memserver.tools.turn_request import TurnRequest
 from memserver.wire.agents import AgentOptions
 
 POLL_SECONDS = 2.0
@@ -46,27 +47,7 @@ class TurnResult:
     """What came of a turn: it has ended, or somebody has to answer its last call or that of one before it."""
 
     ended: End
-    messages: tuple[Message, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CallAnswer:
-    """What somebody answers to a call that waits.
-
-    Attributes:
-        to: what it waits for.
-        granted: an approval: whether it was given; a result: whether the call succeeded.
-        text: why an approval was refused, or the result.
-    """
-
-    to: WaitsFor
-    granted: bool
-    text: str = ""
-
-    def stored(self) -> JsonObject:
-        if self.to == "approval":
-            return {"approved": self.granted, "reason": clean(self.text).strip()}
-        return {"state": "done" if self.granted else "failed", "result": clean(self.text)}
+    messages: tuple[Entry, ...]
 
 
 class Conversation:
@@ -92,8 +73,11 @@ class Conversation:
         *,
         key: str | None = None,
         at: datetime | None = None,
-    ) -> Turn:
+        request: TurnRequest | None = None,
+    ) -> TurnRow:
         """Store a message durably as the agent's next turn; the turn starts with `follow`.
+
+        A call of an earlier request's tool is waited for no more: its turn ends, with the result if that comes too.
 
         Args:
             tenant: whose agent it is.
@@ -101,21 +85,34 @@ class Conversation:
             text: what is said.
             key: under which the same message may come again.
             at: when it is said, if the agent's clock is that of its messages; else it is now.
+            request: what else came with it.
 
         Raises:
             InvalidInput: the text is empty, or a time is given to an agent with the server's clock.
             NotFound: no such agent.
-            Conflict: the idempotency key was used with another text or time.
+            Conflict: the idempotency key was used with another text, time or request.
         """
-        message = NewMessage(clean(text), 0, created_at=at)
+        request = request or TurnRequest()
+        message = NewMessage(clean(text), 0, created_at=at, request=request.stored())
         _check_text(message)
         if at is not None:
             await self._check_clock(tenant, agent_id)
-        return await self._post(tenant, agent_id, message, key)
+        posted = await self._post(tenant, agent_id, message, key)
+        if posted.paused:
+            scope = (tenant, agent_id)
+            await supersede(self._database, scope, request.results, self._worker.name)
+        return posted.turn
 
     async def post_event(
-        self, tenant: str, agent_id: UUID, kind: str, text: str = "", *, key: str | None = None
-    ) -> Turn:
+        self,
+        tenant: str,
+        agent_id: UUID,
+        kind: str,
+        text: str = "",
+        *,
+        key: str | None = None,
+        request: TurnRequest | None = None,
+    ) -> TurnRow:
         """Store durably that something happened, as the agent's next turn, which need not answer.
 
         Args:
@@ -124,18 +121,22 @@ class Conversation:
             kind: what happened, in a word; empty where the text says it all.
             text: more of it.
             key: under which the same event may come again.
+            request: of the client that waits for an answer all the same.
 
         Raises:
             NotFound: no such agent.
             Conflict: the idempotency key was used with another content.
         """
-        event = NewMessage(event_text(kind, clean(text).strip()), 0, "system")
-        return await self._post(tenant, agent_id, event, key)
+        stored = None if request is None else (request.stored() or {})
+        event = NewMessage(event_text(kind, clean(text).strip()), 0, "system", request=stored)
+        return (await self._post(tenant, agent_id, event, key)).turn
 
     async def _post(
         self, tenant: str, agent_id: UUID, message: NewMessage, key: str | None
-    ) -> Turn:
-        envelope = self._envelope(key, [message])  # of what came: not of the time at which it came
+    ) -> Posted:
+        envelope = Envelope.of(
+            self._worker.name, key, [message]
+        )  # of what came: not of the time at which it came
         message = replace(message, created_at=message.created_at or self._clock())
         model = self._model_names.get(agent_id)
         [tokens] = await self._count([message], model)
@@ -149,7 +150,7 @@ class Conversation:
             [tokens] = await self._count([message], posted.model)
             async with self._database.tenant(tenant) as tx:
                 await inbox.recount(tx, posted.turn, tokens)
-        return posted.turn
+        return posted
 
     async def import_messages(
         self,
@@ -158,7 +159,7 @@ class Conversation:
         messages: Sequence[NewMessage],
         *,
         key: str | None = None,
-    ) -> Turn:
+    ) -> TurnRow:
         """Store past messages in order; returns the turn whose end is the import's end.
 
         Raises:
@@ -178,39 +179,49 @@ class Conversation:
         counted = [
             replace(message, tokens=tokens) for message, tokens in zip(cleaned, counts, strict=True)
         ]
-        envelope = self._envelope(key, cleaned)
+        envelope = Envelope.of(self._worker.name, key, cleaned)
         return await inbox.post_import(self._database, tenant, agent_id, counted, envelope)
 
-    async def result(self, tenant: str, turn: Turn, *, after: int = 0) -> TurnResult:
+    async def result(
+        self, tenant: str, turn: TurnRow, *, after: int = 0, by_request: bool = False
+    ) -> TurnResult:
         """Work the turn, or wait for whoever does, to its end or until one of its calls waits for an answer.
 
         Args:
             tenant: whose turn it is.
             turn: as `post`, `answer` or the database gave it.
             after: only what happens after this position.
+            by_request: as in `follow`.
 
         Raises:
             ServerStopping: this server ends first; the turn stays in the inbox.
         """
-        messages: list[Message] = []
+        messages: list[Entry] = []
         try:
-            async with aclosing(self.follow(tenant, turn, after=after)) as events:
+            following = self.follow(tenant, turn, after=after, by_request=by_request)
+            async with aclosing(following) as events:
                 async for event in events:
                     if isinstance(event, StepCommitted):
                         messages.extend(event.messages)
-                    elif isinstance(event, TurnPaused):
+                    elif isinstance(event, PausedTurn):
                         return TurnResult(event, (*messages, event.message))
-                    elif isinstance(event, TurnEnded | TurnQueued):
+                    elif isinstance(event, EndedTurn | QueuedTurn):
                         return TurnResult(event, tuple(messages))
         except asyncio.CancelledError as error:
             raise ServerStopping(
                 "The server is ending; the message is stored and will be answered.",
                 hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
             ) from error
-        raise AssertionError("A turn's events end with TurnEnded, TurnPaused or TurnQueued.")
+        raise AssertionError("A turn's events end with TurnEnded, PausedTurn or TurnQueued.")
 
     async def follow(
-        self, tenant: str, turn: Turn, *, text: bool = False, after: int = 0
+        self,
+        tenant: str,
+        turn: TurnRow,
+        *,
+        text: bool = False,
+        after: int = 0,
+        by_request: bool = False,
     ) -> AsyncGenerator[Event]:
         """The turn's events until it ends or an answer is waited for, each committed step once.
 
@@ -221,6 +232,7 @@ class Conversation:
             turn: as `post` or the database gave it.
             text: also deltas of the text, where this worker is the one that serves the agent.
             after: only steps after this position, for one who has read that far.
+            by_request: they end at a call of a tool that a request brought, also where it has its result by now.
         """
         first = turn.first_position
         seen = max(after, first if turn.kind == "message" else first + PLACES_PER_TURN - 1)
@@ -237,6 +249,8 @@ class Conversation:
                         if item.messages[-1].position <= seen:
                             continue
                         seen = item.messages[-1].position
+                        if by_request and is_of_request(item.messages[-1], turn):
+                            item = PausedTurn(turn.turn, turn.steps, turn.usage, item.messages[-1])
                     yield item
                     if isinstance(item, End):
                         return
@@ -249,7 +263,8 @@ class Conversation:
         answer: CallAnswer,
         *,
         key: str | None = None,
-    ) -> tuple[Turn, int]:
+        request: TurnRequest | None = None,
+    ) -> tuple[TurnRow, int]:
         """Store what was answered to a call that waits; its turn resumes with `follow`.
 
         With a key the same answer may come again: it finds the turn as the first one left it.
@@ -270,12 +285,13 @@ class Conversation:
                     + ("an approval." if waits_for == "approval" else "its result."),
                     hint="POST …/approval approves or denies one, POST …/result gives the other's result.",
                 )
-            turn = await self._answered(tx, call, answer.stored(), key)
+            stored = None if request is None else (request.stored() or {"names": []})
+            turn = await self._answered(tx, call, answer.stored(), key, stored)
             return turn, call.position - 1
 
     async def cancel(
         self, tenant: str, agent_id: UUID, turn: int, *, key: str | None = None
-    ) -> Turn:
+    ) -> TurnRow:
         """End a turn that waits for an answer, without one; it ends with `follow`.
 
         Raises:
@@ -287,22 +303,29 @@ class Conversation:
             call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
             return await self._answered(tx, call, {"cancelled": True}, key)
 
-    async def find_blocker(self, tx: Transaction, turn: Turn) -> TurnQueued | None:
+    async def find_blocker(self, tx: Transaction, turn: TurnRow) -> QueuedTurn | None:
         """The call that waits for an answer before a turn of the inbox can be worked, if there is one."""
         if turn.state != "waiting":
             return None
         found = await calls.list_waiting(tx, PageQuery(1), agent_id=turn.agent_id)
         if not found or found[0].turn >= turn.turn:
             return None
-        return TurnQueued(turn.turn, found[0], self._limits.expiry(found[0].created_at))
+        [call] = found
+        expires_at = self._limits.expiry(call.created_at, of_request=call.of_request)
+        return QueuedTurn(turn.turn, call, expires_at)
 
     async def _answered(
-        self, tx: Transaction, call: WaitingCall, given: JsonObject, key: str | None
-    ) -> Turn:
+        self,
+        tx: Transaction,
+        call: OpenCall,
+        given: JsonObject,
+        key: str | None,
+        request: JsonObject | None = None,
+    ) -> TurnRow:
         """Store an answer with its key, or find that it is stored."""
         stored = given if key is None else {**given, "key": key}
         if call.record.answer is None:
-            return await calls.answer(tx, call, stored, self._worker.name)
+            return await calls.answer(tx, call, stored, self._worker.name, request)
         if call.record.answer != stored:
             raise Conflict(
                 f"The idempotency key {key!r} was used with another request.",
@@ -319,7 +342,7 @@ class Conversation:
                 hint='Leave `at` out, or give the agent the option clock: "messages".',
             )
 
-    async def _next(self, queue: asyncio.Queue[Event], turn: Turn) -> Event:
+    async def _next(self, queue: asyncio.Queue[Event], turn: TurnRow) -> Event:
         while True:
             try:
                 return await asyncio.wait_for(queue.get(), POLL_SECONDS)
@@ -327,7 +350,7 @@ class Conversation:
                 if not self._worker.serves(turn.agent_id):
                     return WakeUp()
 
-    async def _look(self, tenant: str, turn: Turn, seen: int) -> list[Event]:
+    async def _look(self, tenant: str, turn: TurnRow, seen: int) -> list[Event]:
         """What the database says has happened in the turn after position `seen`."""
         async with self._database.tenant(tenant) as tx:
             now = await inbox.get_turn(tx, turn.agent_id, turn.turn)
@@ -344,10 +367,10 @@ class Conversation:
         if queued is not None:
             found.append(queued)
         if now.state == "requires_action" and last is not None and last.state == "waiting":
-            found.append(TurnPaused(now.turn, now.steps, now.usage, messages[-1]))
+            found.append(PausedTurn(now.turn, now.steps, now.usage, messages[-1]))
         if now.ended:
             stop = now.stop_reason or "error"
-            found.append(TurnEnded(now.turn, now.steps, stop, now.usage, now.error))
+            found.append(EndedTurn(now.turn, now.steps, stop, now.usage, now.error))
         return found
 
     async def _count(
@@ -367,14 +390,6 @@ class Conversation:
             count + model.message_overhead + (call if message.role == "assistant" else 0)
             for count, message in zip(counts, messages, strict=True)
         ]
-
-    def _envelope(self, key: str | None, messages: Sequence[NewMessage]) -> Envelope:
-        if key is None:
-            return Envelope(self._worker.name)
-        digest = hashlib.sha256()
-        for message in messages:
-            digest.update(f"{message.role}\0{message.created_at}\0{message.text}\0".encode())
-        return Envelope(self._worker.name, key, digest.hexdigest())
 
 
 def _check_text(message: NewMessage) -> None:

@@ -10,8 +10,8 @@ from memserver.agent.rendering import prompt_messages
 from memserver.llm.base import ChatModel
 from memserver.memory import scale
 from memserver.memory.queue import Budget, scale_up
-from memserver.memory.results import Reader
-from memserver.messages import Message, PromptMessage, ToolSpec, Usage
+from memserver.memory.results import ResultReader
+from memserver.messages import Entry, PromptMessage, TokenUsage, ToolSpec
 
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no counting, while a section is locked."""
@@ -35,7 +35,7 @@ class Counting:
         """By what our counts are multiplied."""
         return self.scale or 1.0
 
-    async def entry(self, message: Message) -> Message:
+    async def entry(self, message: Entry) -> Entry:
         """The entry with its tokens, as its prompts show it; without provider fields that are never sent."""
         fields = message.fields if self._model.fields_of is not None else None
         written = self._written if message.call is not None and fields is None else 0
@@ -50,7 +50,11 @@ class Counting:
         return replace(message, tokens=tokens + fields.tokens, fields=fields)
 
     async def learn(
-        self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec], usage: Usage
+        self,
+        prompt: PromptParts,
+        queue: Sequence[Entry],
+        tools: Sequence[ToolSpec],
+        usage: TokenUsage,
     ) -> None:
         """Compare a prompt as we count it with what the endpoint says of it and of the answer."""
         self._written = usage.completion_tokens
@@ -59,23 +63,23 @@ class Counting:
         self.scale = scale.learn(self.scale, counted, usage.prompt_tokens, exact=exact)
 
     async def learn_overflow(
-        self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec]
+        self, prompt: PromptParts, queue: Sequence[Entry], tools: Sequence[ToolSpec]
     ) -> None:
         """The endpoint says that this prompt is too long: from now on more is counted."""
         counted = await self._count_prompt(prompt, queue, tools)
         self.scale = scale.after_overflow(prompt.budget.scale, counted, prompt.budget.capacity)
 
-    def reader(self, message: Message, budget: Budget, *, can_read_on: bool) -> Reader:
+    def reader(self, message: Entry, budget: Budget, *, can_read_on: bool) -> ResultReader:
         """The model, as the reader of the result of this entry's call."""
 
         async def room() -> int:
             call = await self.entry(message)
             return budget.largest_counted - call.tokens - SHORT_TEXT
 
-        return Reader(budget.window, self._model.count_tokens, self.factor, room, can_read_on)
+        return ResultReader(budget.window, self._model.count_tokens, self.factor, room, can_read_on)
 
     async def _count_prompt(
-        self, prompt: PromptParts, queue: Sequence[Message], tools: Sequence[ToolSpec]
+        self, prompt: PromptParts, queue: Sequence[Entry], tools: Sequence[ToolSpec]
     ) -> int:
         """Our own count of a prompt as it was sent; the tools may have been others than its parts', or sent otherwise."""
         counted = prompt.counted

@@ -13,7 +13,7 @@ from memserver.memory.recall import RecallStorage
 from memserver.memory.summary import SummaryMethod
 from memserver.prompts import Prompts
 from memserver.storage.database import Database
-from memserver.tools.toolbox import Toolbox
+from memserver.tools.registry import ToolRegistry
 
 Clock = Callable[[], datetime]
 
@@ -50,7 +50,7 @@ class TurnDependencies:
     models: ModelSource
     archival: ArchivalStorage
     recall: RecallStorage
-    tools: Toolbox
+    tools: ToolRegistry
     prompts: Prompts
     events: EventBus
     limits: Limits

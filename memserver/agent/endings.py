@@ -17,7 +17,7 @@ GONE = "This tool is no longer there."
 def closed_by(record: CallRecord) -> tuple[Literal["done", "failed"], str]:
     """The state and result of a call that waited, as its answer has them; one that was approved has to run."""
     answer = record.answer or {}
-    if answer.get("expired"):
+    if answer.get("expired") or (answer.get("superseded") and "state" not in answer):
         return "failed", NO_RESULT if record.waits_for == "client" else NOT_APPROVED
     if record.waits_for == "client":
         return answer["state"], answer["result"]

@@ -11,77 +11,56 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from memserver.messages import JsonObject, Message, Usage
-from memserver.storage.calls import WaitingCall
-
-
-@dataclass(frozen=True, slots=True)
-class TurnStarted:
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """More text of the message that is being generated in this step."""
-
-    step: int
-    text: str
+from memserver.messages import Entry, JsonObject, TokenUsage
+from memserver.storage.calls import OpenCall
+from memserver.wire.events import MemoryChanged, MessageDelta, TurnStarted
 
 
 @dataclass(frozen=True, slots=True)
 class StepCommitted:
-    messages: tuple[Message, ...]
+    messages: tuple[Entry, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Compacted:
-    """Messages left the queue and were folded into the summary."""
-
-    evicted: int
-    method: str
-    failure: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnEnded:
+class EndedTurn:
     """The turn is over; `error` is set when it failed."""
 
     turn: int
     steps: int
     stop_reason: str
-    usage: Usage
+    usage: TokenUsage
     error: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TurnPaused:
+class PausedTurn:
     """The turn waits, stored, until somebody answers the call that `message` made."""
 
     turn: int
     steps: int
-    usage: Usage
-    message: Message
+    usage: TokenUsage
+    message: Entry
     stop_reason: str = "requires_action"
     error: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TurnQueued:
+class QueuedTurn:
     """The turn is stored, and is worked once an earlier one has ended that waits with the call `blocked_by`.
 
     At `expires_at` that one resumes without an answer.
     """
 
     turn: int
-    blocked_by: WaitingCall
+    blocked_by: OpenCall
     expires_at: datetime
     steps: int = 0
-    usage: Usage = field(default_factory=Usage)
+    usage: TokenUsage = field(default_factory=TokenUsage)
     stop_reason: str = "queued"
     error: JsonObject | None = None
 
 
-End = TurnEnded | TurnPaused | TurnQueued
+End = EndedTurn | PausedTurn | QueuedTurn
 """What comes last of a turn, for now or for good."""
 
 
@@ -90,7 +69,7 @@ class WakeUp:
     """Something of the turn has changed; the database knows what. Not for callers."""
 
 
-Event = TurnStarted | TextDelta | StepCommitted | Compacted | End | WakeUp
+Event = TurnStarted | MessageDelta | StepCommitted | MemoryChanged | End | WakeUp
 
 
 class EventBus:

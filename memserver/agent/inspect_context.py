@@ -5,20 +5,21 @@ from uuid import UUID
 
 from memserver.agent.context import AgentView, PromptParts, as_sent, build_prompt, render_queue
 from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.turn_tools import TurnTools
 from memserver.llm.base import ChatModel
-from memserver.messages import Message, PromptMessage
+from memserver.messages import Entry, PromptMessage
 from memserver.storage import recall
 from memserver.storage.missing import no_agent
 from memserver.storage.snapshots import read_snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class ContextView:
+class InspectedContext:
     """What a prompt would hold now."""
 
     agent: AgentView
     prompt: PromptParts
-    queue: list[Message]
+    queue: list[Entry]
     model: ChatModel
 
     async def shown(self) -> list[PromptMessage]:
@@ -28,7 +29,7 @@ class ContextView:
 
 async def inspect_context(
     deps: TurnDependencies, tenant: str, agent_id: UUID, *, done_only: bool = False
-) -> ContextView:
+) -> InspectedContext:
     """Put the prompt together as the next step would find it.
 
     Args:
@@ -47,8 +48,10 @@ async def inspect_context(
             raise no_agent(agent_id)
         snapshot, end = found
         queue = await recall.queue(tx, agent_id, snapshot.state.queue_start, end)
-    view = AgentView.of(snapshot, deps.tools.toolset(snapshot.grants), deps.limits)
+    view = AgentView.of(snapshot, TurnTools(deps.tools, snapshot.grants), deps.limits)
     model = deps.models.get(snapshot.agent.model)
     prompt = await build_prompt(view, model, deps, snapshot.state.token_scale)
     closed = [each for each in queue if each.call is None or not each.call.is_open]
-    return ContextView(replace(view, tools=prompt.tools), prompt, as_sent(closed, model), model)
+    return InspectedContext(
+        replace(view, tools=prompt.tools), prompt, as_sent(closed, model), model
+    )

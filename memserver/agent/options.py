@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from memserver.messages import JsonObject
 from memserver.wire.agents import AgentOptions, HistoryForm, PromptOrder
 
 EntryForm = HistoryForm | Literal["chat"]
@@ -14,6 +15,9 @@ EntryForm = HistoryForm | Literal["chat"]
 
 MOST_TOKENS = 100_000_000
 """More than any model has, and a number that arithmetic stays exact with."""
+
+REQUEST_SECONDS = 3600
+"""How long a call of a tool of a client's request waits; the database's calls_overdue has it, too."""
 
 
 class AgentOptionsIn(AgentOptions):
@@ -25,6 +29,17 @@ class AgentOptionsIn(AgentOptions):
     max_output_tokens: int | None = Field(default=None, ge=16, le=MOST_TOKENS, examples=[1024])
     max_steps: int | None = Field(default=None, ge=1, le=100)
     auto_recall_floor: float | None = Field(default=None, ge=0, le=1, examples=[0.3])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_old_names(cls, given: Any) -> Any:  # noqa: ANN401 - whatever the request has
+        if isinstance(given, dict) and "protocol" in given:
+            raise ValueError("the option `protocol` is called `reply_mode` now")
+        return given
+
+    def as_stored(self) -> JsonObject:
+        options = self.model_dump(exclude_none=True, exclude_unset=True)
+        return {"protocol" if name == "reply_mode" else name: options[name] for name in options}
 
     @field_validator("timezone")
     @classmethod
@@ -82,19 +97,21 @@ class Limits:
     waiting_call_seconds: float = 604_800
     calls: CallLimits = field(default_factory=CallLimits)
 
-    def expiry(self, since: datetime) -> datetime:
-        return since + timedelta(seconds=self.waiting_call_seconds)
+    def expiry(self, since: datetime, *, of_request: bool) -> datetime:
+        """Until when a call waits that has waited since then; `of_request`: for a client that may need no answer."""
+        most = REQUEST_SECONDS if of_request else self.waiting_call_seconds
+        return since + timedelta(seconds=min(most, self.waiting_call_seconds))
 
     def layout(self, options: AgentOptions, window: int) -> Layout:
         """What an agent's prompt may hold, of a model that sees so many tokens."""
         if options.context_window is not None:
             window = min(window, options.context_window)
         reserved = min(options.max_output_tokens or self.max_output_tokens, window // 2)
-        order = self.prompt_order if options.protocol == "tools" else "working_context_first"
+        order = self.prompt_order if options.reply_mode == "tools" else "working_context_first"
         return Layout(window, reserved, options.prompt_order or order)
 
     def form(self, options: AgentOptions) -> EntryForm:
-        return "chat" if options.protocol == "chat" else options.history or self.history
+        return "chat" if options.reply_mode == "chat" else options.history or self.history
 
     def recall_floor(self, options: AgentOptions) -> float | None:
         """The similarity from which on automatic recall shows a message; None: the agent has no such recall."""

@@ -9,8 +9,8 @@ from memserver.agent.compaction import check_room, evict
 from memserver.agent.context import PromptParts
 from memserver.agent.turn_state import TurnState
 from memserver.errors import ContextOverflow
-from memserver.messages import Message, ToolSpec
-from memserver.tools.registry import idle_tool
+from memserver.messages import Entry, ToolSpec
+from memserver.tools.tool import idle_tool
 
 MOST_SHRUNK = 3
 """Prompts refused as too long after which the turn fails."""
@@ -61,7 +61,7 @@ class MemoryPressure:
         if len(state.evictable) > 1:
             await self._evict(prompt)
 
-    async def decide(self, ended: Message, stop: str | None) -> str | None:
+    async def decide(self, ended: Entry, stop: str | None) -> str | None:
         """Why the turn ends after this step; None if another one follows, be it the alert's."""
         state, budget = self._state, self._state.budget
         if stop is None or state.warned or state.is_saving or budget is None:
@@ -78,11 +78,11 @@ class MemoryPressure:
             return stop
         percent = 100 * budget.used(queue) // budget.capacity
         text = state.deps.prompts.render("pressure_alert.md", percent=percent)
-        alert = Message(ended.position + 1, "system", text, state.now(), 0)
+        alert = Entry(ended.position + 1, "system", text, state.now(), 0)
         state.begin_saving(stop, await state.counting.entry(alert))
         return None
 
-    def stop_after_saving(self, ended: Message) -> str | None:
+    def stop_after_saving(self, ended: Entry) -> str | None:
         """Why the turn ends after one of the alert's steps; None: another one follows."""
         assert ended.call is not None
         wants_more = ended.call.call.arguments.get("request_heartbeat") is True
@@ -94,8 +94,8 @@ class MemoryPressure:
         tools = self._state.tools
         writing = tuple(
             spec
-            for spec in tools.callable(self._state.view.tools)
-            if spec.name in WRITING and not tools.toolset.rule(spec.name).approval
+            for spec in tools.callable(self._state.view.tools, last=False)
+            if spec.name in WRITING and not tools.needs_approval(spec.name)
         )
         return (*writing, NOTHING_TO_SAVE.spec) if writing else ()
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
 
 from memserver.agent.options import EntryForm
-from memserver.messages import RESERVED, CallRecord, Message, PromptMessage, ToolCall
+from memserver.messages import RESERVED, CallRecord, Entry, FunctionCall, PromptMessage
 from memserver.text import stamp
 from memserver.tools.memory_tools import SEND_MESSAGE
 
@@ -19,7 +19,7 @@ EVENT_MARK = "[event] "
 
 
 def prompt_messages(
-    message: Message, zone: tzinfo = UTC, form: EntryForm = "calls"
+    message: Entry, zone: tzinfo = UTC, form: EntryForm = "calls"
 ) -> list[PromptMessage]:
     """One entry as the model sees it; in plain chat it may be nothing at all."""
     return RENDERERS[form](message, zone)
@@ -30,7 +30,7 @@ def user_text(text: str, at: datetime, zone: tzinfo = UTC) -> str:
     return f"[{stamp(at, zone)}] {text}"
 
 
-def is_sent(message: Message) -> bool:
+def is_sent(message: Entry) -> bool:
     """Whether an entry is a message of the agent that reached the person."""
     record = message.call
     return record is not None and record.call.name == SEND_MESSAGE and record.state == "done"
@@ -47,7 +47,7 @@ def result_text(record: CallRecord) -> str:
     return f"Failed: {record.result}"
 
 
-def _as_calls(message: Message, zone: tzinfo) -> list[PromptMessage]:
+def _as_calls(message: Entry, zone: tzinfo) -> list[PromptMessage]:
     """A call always stands with its result."""
     if (
         message.role == "user"
@@ -63,14 +63,14 @@ def _as_calls(message: Message, zone: tzinfo) -> list[PromptMessage]:
     ]
 
 
-def _compact(message: Message, zone: tzinfo) -> list[PromptMessage]:
+def _compact(message: Entry, zone: tzinfo) -> list[PromptMessage]:
     """As calls, except that what reached the person is its text."""
     if message.role == "assistant" and (message.call is None or is_sent(message)):
         return [PromptMessage("assistant", message.text, fields=message.fields)]
     return _as_calls(message, zone)
 
 
-def _in_chat(message: Message, _zone: tzinfo) -> list[PromptMessage]:
+def _in_chat(message: Entry, _zone: tzinfo) -> list[PromptMessage]:
     """The text alone. A message that reached nobody is left out; calls of earlier times are described.
 
     These are no texts of the assistant, so that the model doesn't take to writing calls.
@@ -88,7 +88,7 @@ def _in_chat(message: Message, _zone: tzinfo) -> list[PromptMessage]:
     return [_notice(f"You called {call}. {result_text(record)}")]
 
 
-RENDERERS: Mapping[EntryForm, Callable[[Message, tzinfo], list[PromptMessage]]] = {
+RENDERERS: Mapping[EntryForm, Callable[[Entry, tzinfo], list[PromptMessage]]] = {
     "calls": _as_calls,
     "compact": _compact,
     "chat": _in_chat,
@@ -100,7 +100,7 @@ def _notice(text: str) -> PromptMessage:
     return PromptMessage("user", text if text.startswith(EVENT_MARK) else f"[system] {text}")
 
 
-def _as_call(message: Message) -> CallRecord:
+def _as_call(message: Entry) -> CallRecord:
     """An imported answer, shown as the call by which the agent would have said it."""
-    call = ToolCall(f"call_{message.position}", SEND_MESSAGE, {"message": message.text})
+    call = FunctionCall(f"call_{message.position}", SEND_MESSAGE, {"message": message.text})
     return CallRecord(call, "done", "", message.created_at)

@@ -4,16 +4,20 @@ Whatever the mode, a step is one call: plain text is a call of send_message. So 
 recall storage to streams, is the same. How the history looks is in `rendering`.
 """
 
+import json
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from memserver.errors import ProtocolViolation, excerpt
 from memserver.llm.base import ChatModel, Reply, TextSink
 from memserver.llm.call_ids import new_call_id
-from memserver.llm.tool_arguments import LONGEST_MESSAGE
-from memserver.messages import PromptMessage, Section, ToolCall, ToolSpec
+from memserver.llm.coercion import read_json
+from memserver.llm.tool_arguments import LONGEST_MESSAGE, check_arguments
+from memserver.messages import FunctionCall, PromptMessage, ToolSpec
 from memserver.prompts import Prompts
+from memserver.text import checked_json
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.tools.registry import Toolset
 from memserver.wire.agents import ReplyMode
 
 
@@ -30,23 +34,8 @@ async def ask_for_step(
     if mode == "tools":
         return await model.call_tool(prompt, tools, max_tokens=max_tokens, on_text=on_text)
     written = await model.write(prompt, max_tokens=max_tokens, on_text=on_text)
-    call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
+    call = FunctionCall(new_call_id(), SEND_MESSAGE, {"message": written.text})
     return Reply(call, written.usage)
-
-
-def tool_specs(
-    toolset: Toolset, sections: Sequence[Section], mode: ReplyMode
-) -> tuple[ToolSpec, ...]:
-    """The tools that are described to the model.
-
-    Args:
-        toolset: what the agent has.
-        sections: of its working context, which memory tools name.
-        mode: in plain chat there are none.
-    """
-    if mode == "chat":
-        return ()
-    return toolset.specs({"section": [section.name for section in sections]})
 
 
 def prompt_file(name: str, mode: ReplyMode) -> str:
@@ -60,12 +49,24 @@ def said(reply: Reply) -> str:
     return message if reply.call.name == SEND_MESSAGE and isinstance(message, str) else ""
 
 
+_FENCE = re.compile(r"^\s*```(?:json)?\s*|\s*```\s*$")
 MOST_INVALID = 3
 """Invalid replies in a row after which the turn fails."""
 
 
 class InvalidReplies:
-    def __init__(self) -> None:
+    """Those of one turn, in a row.
+
+    Args:
+        in_form: answers are JSON of a schema, as send_message has it in this turn.
+    """
+
+    def __init__(self, *, in_form: bool = False) -> None:
+        self._in_form = in_form
+        self.reset()
+
+    def reset(self) -> None:
+        """A valid one has come."""
         self._count = 0
         self._had_words = False
 
@@ -82,11 +83,13 @@ class InvalidReplies:
         Raises:
             ProtocolViolation: the one given: it is no answer, or a complaint comes first.
         """
+        if self._in_form:
+            return _json_answer(error, tools)
         warned = self._had_words or last or self._count + 1 >= MOST_INVALID
         may_speak = any(spec.name == SEND_MESSAGE for spec in tools)
         if not (warned and may_speak and 0 < len(error.words) <= LONGEST_MESSAGE):
             raise error
-        call = ToolCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
+        call = FunctionCall(new_call_id(), SEND_MESSAGE, {"message": error.words})
         return Reply(call, error.usage, error.thought)
 
     def add(self, error: ProtocolViolation, mode: ReplyMode) -> None:
@@ -108,6 +111,28 @@ class InvalidReplies:
             or "The agent stays usable, and its history says what was wrong. `memserver doctor` tries the "
             "model; MEMSERVER_LLM_MODE (tools, json_schema or text) says how it is asked, or take another model.",
         ) from error
+
+
+def _json_answer(error: ProtocolViolation, tools: Sequence[ToolSpec]) -> Reply:
+    """The answer that a model has written as it stands instead of calling send_message with it. Raises the error: it is none."""
+    speaks = next((spec for spec in tools if spec.name == SEND_MESSAGE), None)
+    try:
+        if speaks is None:
+            raise error
+        written = checked_json(read_json(_FENCE.sub("", error.raw)))
+        arguments = check_arguments(speaks, {"message": written})
+    except (ValueError, ProtocolViolation):
+        raise error from None
+    return Reply(FunctionCall(new_call_id(), SEND_MESSAGE, arguments), error.usage, error.thought)
+
+
+def with_json_message(reply: Reply) -> Reply:
+    """The reply whose message, which is of a schema of the client's, is its JSON text."""
+    call = reply.call
+    if call.name != SEND_MESSAGE:
+        return reply
+    text = json.dumps(call.arguments["message"], ensure_ascii=False)
+    return replace(reply, call=replace(call, arguments={**call.arguments, "message": text}))
 
 
 def complaint(prompts: Prompts, error: ProtocolViolation, mode: ReplyMode) -> str:

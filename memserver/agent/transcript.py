@@ -23,7 +23,7 @@ from memserver.errors import InvalidInput
 from memserver.storage import transcripts
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.transcripts import Entry
+from memserver.storage.transcripts import TranscriptEntry
 
 WINDOW = 100
 """The newest entries of a history, which are looked at first."""
@@ -77,7 +77,7 @@ class _Exchange:
 class _History:
     """Entries of the agent's history, to look texts up in."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[TranscriptEntry]
     said: dict[str, int] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
 

@@ -13,10 +13,14 @@ from memserver.agent.call_run import NOTHING_TO_DO, CallRun
 from memserver.agent.context import PromptParts, render_queue
 from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
-from memserver.agent.events import TextDelta, TurnStarted
 from memserver.agent.pressure import MemoryPressure
-from memserver.agent.reply_modes import InvalidReplies, ask_for_step, complaint
-from memserver.agent.turn_record import Continue, Ended, Outcome, Paused, TurnRecord
+from memserver.agent.reply_modes import (
+    InvalidReplies,
+    ask_for_step,
+    complaint,
+    with_json_message,
+)
+from memserver.agent.turn_record import Continue, Ended, Outcome, Paused, TurnWriter
 from memserver.agent.turn_state import TurnState
 from memserver.errors import (
     ContextOverflow,
@@ -26,23 +30,24 @@ from memserver.errors import (
     ProtocolViolation,
 )
 from memserver.llm.base import Reply
-from memserver.messages import Message, ToolSpec
+from memserver.messages import Entry, ToolSpec
 from memserver.storage.leases import ClaimedTurn
 from memserver.tools.memory_tools import SEND_MESSAGE
+from memserver.wire.events import MessageDelta, TurnStarted
 
 logger = logging.getLogger(__name__)
 
 
 class TurnRun:
-    def __init__(self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Message]) -> None:
+    def __init__(self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Entry]) -> None:
         # An import asks for no answer that somebody waits for, and its work grows with its size.
         self._imports = claimed.turn.kind == "import"
         deadline = Deadline(None if self._imports else deps.limits.turn_timeout)
         self._state = TurnState(deps, claimed, queue, deadline)
-        self._record = TurnRecord(self._state)
+        self._record = TurnWriter(self._state)
         self._pressure = MemoryPressure(self._state)
         self._calls = CallRun(self._state, self._record, self._pressure)
-        self._invalid = InvalidReplies()
+        self._invalid = InvalidReplies(in_form=self._state.request.form is not None)
 
     async def run(self) -> bool:
         """Work the turn to its end.
@@ -54,7 +59,7 @@ class TurnRun:
             LeaseLost: another worker took over; nothing more may be done here.
             DatabaseError: the database failed; the turn stays and is taken up again.
         """
-        self._state.publish(TurnStarted(self._state.turn.turn))
+        self._state.publish(TurnStarted(turn=self._state.turn.turn))
         try:
             outcome = await self._work()
         except DatabaseError:  # a lost lease among them
@@ -91,7 +96,7 @@ class TurnRun:
         state = self._state
         async with state.deadline.cutting():
             await state.tools.wait()
-        state.view = state.view.renewed(state.view.snapshot, state.tools.toolset)
+        state.view = state.view.renewed(state.view.snapshot, state.tools)
         await state.tools.recount(state.deps.database, state.lease, state.evictable, state.first)
 
     async def _step(self) -> Outcome:
@@ -105,28 +110,34 @@ class TurnRun:
                     await self._pressure.shrink(prompt, error)
         except ProtocolViolation as error:
             return await self._note_violation(error)
-        self._invalid = InvalidReplies()
+        self._invalid.reset()
         return await self._calls.start(reply)
 
     async def _ask(self, prompt: PromptParts) -> Reply:
         state, turn, budget = self._state, self._state.turn, prompt.budget
         tools, step = self._offered(), state.steps + 1
-        streams = not state.is_saving and state.deps.events.wants_text(turn.agent_id, turn.turn)
+        streams = (
+            not state.is_saving
+            and state.request.form is None
+            and state.deps.events.wants_text(turn.agent_id, turn.turn)
+        )
         async with state.deadline.cutting():
             largest = budget.largest_counted
             queue = await render_queue(state.view, state.queue, largest, state.model)
             try:
                 reply = await ask_for_step(
                     state.model,
-                    state.view.options.protocol,
+                    state.view.options.reply_mode,
                     (prompt.messages(queue), tools),
                     max_tokens=budget.reserved,
-                    on_text=(lambda text: state.publish(TextDelta(step, text)))
+                    on_text=(lambda text: state.publish(MessageDelta(step=step, text=text)))
                     if streams
                     else None,
                 )
             except ProtocolViolation as error:
                 reply = self._invalid.as_answer(error, tools, last=state.is_last_step)
+        if state.request.form is not None:
+            reply = with_json_message(reply)
         state.usage += reply.usage
         await state.counting.learn(prompt, state.queue, tools, reply.usage)
         state.budget = budget.with_scale(state.counting.factor)
@@ -137,19 +148,20 @@ class TurnRun:
         state = self._state
         if state.is_saving:
             return self._pressure.tools_to_save_by()
-        if state.is_last_step and state.must_still_reply:
+        must_reply = state.must_still_reply and not state.tools.must_call
+        if state.is_last_step and must_reply:
             return tuple(spec for spec in state.view.tools if spec.name == SEND_MESSAGE)
-        calls = state.tools.callable(state.view.tools)
+        calls = state.tools.callable(state.view.tools, last=state.is_last_step)
         return (*calls, NOTHING_TO_DO.spec) if state.of_event and calls else calls
 
     async def _note_violation(self, error: ProtocolViolation) -> Outcome:
         """Feed an invalid reply back to the model; after too many of them the turn fails."""
-        state, mode = self._state, self._state.view.options.protocol
+        state, mode = self._state, self._state.view.options.reply_mode
         state.usage += error.usage
         logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
         self._invalid.add(error, mode)
         text = complaint(state.deps.prompts, error, mode)
-        note = Message(state.next_position, "system", text, state.now(), 0)
+        note = Entry(state.next_position, "system", text, state.now(), 0)
         stop = (state.pending_stop or "max_steps") if state.is_last_step else None
         return await self._record.commit(await state.counting.entry(note), stop)
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 
 from memserver.agent.compaction import compaction_job
 from memserver.agent.endings import as_json
-from memserver.agent.events import StepCommitted, TurnEnded, TurnPaused
+from memserver.agent.events import EndedTurn, PausedTurn, StepCommitted
 from memserver.agent.turn_state import TurnState
 from memserver.errors import MemserverError
-from memserver.messages import JsonObject, Message
+from memserver.messages import Entry, JsonObject
 from memserver.storage import jobs, turn_writes
 from memserver.storage.database import Transaction
 from memserver.storage.turn_writes import StepCommit
@@ -37,12 +37,12 @@ class Ended:
 Outcome = Continue | Paused | Ended
 
 
-class TurnRecord:
+class TurnWriter:
     def __init__(self, state: TurnState) -> None:
         self._state = state
 
     async def write(
-        self, tx: Transaction, step: Message, stop: str | None, *, stored: bool = False
+        self, tx: Transaction, step: Entry, stop: str | None, *, stored: bool = False
     ) -> Continue | Ended:
         """Write the end of a step, and the alert that follows it, if any; `report` comes once it is committed.
 
@@ -62,7 +62,7 @@ class TurnRecord:
         released = await self._write(tx, change, [*state.queue, step])
         return Continue() if stop is None else Ended(stop, released)
 
-    def report(self, step: Message, outcome: Continue | Ended) -> None:
+    def report(self, step: Entry, outcome: Continue | Ended) -> None:
         """Publish what `write` has written."""
         state = self._state
         alert, state.alert = state.alert, None
@@ -75,7 +75,7 @@ class TurnRecord:
             self._report_end(outcome.stop)
 
     async def commit(
-        self, step: Message, stop: str | None, *, stored: bool = False
+        self, step: Entry, stop: str | None, *, stored: bool = False
     ) -> Continue | Ended:
         """Write and report the end of a step, in a transaction of its own."""
         async with self._transaction() as tx:
@@ -83,18 +83,18 @@ class TurnRecord:
         self.report(step, outcome)
         return outcome
 
-    async def begin_call(self, running: Message) -> None:
+    async def begin_call(self, running: Entry) -> None:
         """Write that a call runs whose effect is not ours; its end is `stored`."""
         async with self._transaction() as tx:
             change = self._change([running], self._state.steps + 1, None)
             await turn_writes.commit_step(tx, self._state.lease, change)
 
-    async def close_call(self, closed: Message) -> None:
+    async def close_call(self, closed: Entry) -> None:
         """Write a state and result of a call, which make no step."""
         async with self._transaction() as tx:
             await turn_writes.close_call(tx, self._state.lease, closed)
 
-    async def add_unasked(self, found: Message) -> None:
+    async def add_unasked(self, found: Entry) -> None:
         """Write a call that the server has made by itself, which makes no step."""
         state = self._state
         async with self._transaction() as tx:
@@ -103,14 +103,14 @@ class TurnRecord:
         state.queue.append(found)
         state.publish(StepCommitted((found,)))
 
-    async def pause(self, waiting: Message) -> Paused:
+    async def pause(self, waiting: Entry) -> Paused:
         """Write a call as waiting, and the turn with it: nothing is held until somebody answers."""
         state = self._state
         steps = state.steps + 1
         change = replace(self._change([waiting], steps, None), paused=True)
         async with self._transaction() as tx:
             released = await turn_writes.commit_step(tx, state.lease, change)
-        state.publish(TurnPaused(state.turn.turn, steps, state.usage, waiting))
+        state.publish(PausedTurn(state.turn.turn, steps, state.usage, waiting))
         return Paused(released)
 
     async def end(self, stop: str, error: MemserverError | None = None) -> Ended:
@@ -127,7 +127,7 @@ class TurnRecord:
     def _transaction(self) -> AbstractAsyncContextManager[Transaction]:
         return self._state.deps.database.tenant(self._state.lease.tenant)
 
-    async def _write(self, tx: Transaction, change: StepCommit, queue: list[Message]) -> bool:
+    async def _write(self, tx: Transaction, change: StepCommit, queue: list[Entry]) -> bool:
         """Write a change; with the turn's end, what follows when it leaves the queue too long."""
         state = self._state
         released = await turn_writes.commit_step(tx, state.lease, change)
@@ -137,7 +137,7 @@ class TurnRecord:
         return released
 
     def _change(
-        self, added: list[Message], steps: int, stop: str | None, error: JsonObject | None = None
+        self, added: list[Entry], steps: int, stop: str | None, error: JsonObject | None = None
     ) -> StepCommit:
         state = self._state
         return StepCommit(
@@ -156,4 +156,4 @@ class TurnRecord:
 
     def _report_end(self, stop: str, error: JsonObject | None = None) -> None:
         state = self._state
-        state.publish(TurnEnded(state.turn.turn, state.steps, stop, state.usage, error))
+        state.publish(EndedTurn(state.turn.turn, state.steps, stop, state.usage, error))

@@ -14,13 +14,17 @@ from memserver.agent.turn_tools import TurnTools
 from memserver.errors import LeaseLost
 from memserver.memory.queue import Budget
 from memserver.memory.results import READ_TOOL
-from memserver.messages import CallState, Message
+from memserver.messages import CallState, Entry
 from memserver.storage import recall
+from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import ClaimedTurn
 from memserver.storage.snapshots import read_snapshot
+from memserver.tools.turn_request import TurnRequest
 
 MOST_ALERT_STEPS = 5
 """Steps that one alert leads to."""
+MOST_TURN_STEPS = PLACES_PER_TURN * 4 // 5
+"""Of one turn, however often a client continues it: an alert takes a place of the turn, too."""
 
 
 class TurnState:
@@ -36,17 +40,18 @@ class TurnState:
     """
 
     def __init__(
-        self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Message], deadline: Deadline
+        self, deps: TurnDependencies, claimed: ClaimedTurn, queue: list[Entry], deadline: Deadline
     ) -> None:
         snapshot, turn = claimed.snapshot, claimed.turn
         self.deps, self.lease, self.turn, self.deadline = deps, claimed.lease, turn, deadline
         self.steps, self.usage, self.pending_stop = turn.steps, turn.usage, turn.stop_reason
         self.warned = snapshot.state.pressure_warned
-        self.alert: Message | None = None
+        self.alert: Entry | None = None
         self.budget: Budget | None = None
         self.first = turn.first_position
-        self.tools = TurnTools(deps.tools, snapshot.grants)
-        self.view = AgentView.of(snapshot, self.tools.toolset, deps.limits)
+        self.request = TurnRequest.of(turn.request)
+        self.tools = TurnTools(deps.tools, snapshot.grants, self.request)
+        self.view = AgentView.of(snapshot, self.tools, deps.limits)
         self.model_name = snapshot.agent.model
         self.model = deps.models.get(self.model_name, claimed.lease.tenant)
         self.counting = Counting(self.model, self.view.form, snapshot.state.token_scale)
@@ -58,7 +63,10 @@ class TurnState:
         self.replied = any(map(is_sent, ours))
         began = ours[0] if ours else None
         self.of_event = (
-            began is not None and began.position == self.first and began.role == "system"
+            began is not None
+            and began.position == self.first
+            and began.role == "system"
+            and turn.request is None
         )
         """It began with something that happened; nobody waits for an answer."""
         self._alert_at = turn.steps
@@ -69,7 +77,7 @@ class TurnState:
         return self.view.snapshot.state.queue_start
 
     @property
-    def evictable(self) -> list[Message]:
+    def evictable(self) -> list[Entry]:
         """The queue, without the message that is answered where it stays in sight though it was evicted."""
         return [each for each in self.queue if each.position >= self.queue_start]
 
@@ -88,7 +96,8 @@ class TurnState:
         """Whether the step that comes, or is being made, is the last one that may be made."""
         most = self.view.options.max_steps or self.deps.limits.max_steps
         saved_enough = self.is_saving and self.steps + 1 - self._alert_at >= MOST_ALERT_STEPS
-        return self.steps + 1 >= most or saved_enough
+        made = self.steps - self.request.since.get("steps", 0)
+        return made + 1 >= most or saved_enough or self.steps + 1 >= MOST_TURN_STEPS
 
     @property
     def must_still_reply(self) -> bool:
@@ -98,7 +107,7 @@ class TurnState:
     @property
     def can_read_on(self) -> bool:
         """Whether the agent can read what is shown shortened."""
-        return self.tools.toolset.get(READ_TOOL) is not None
+        return self.tools.get(READ_TOOL) is not None
 
     @property
     def was_killed(self) -> bool:
@@ -117,7 +126,7 @@ class TurnState:
         """The time: for an agent that lives in its messages' time, that of the last one."""
         return self._said_at or self.deps.clock()
 
-    def begin_saving(self, stop: str, alert: Message) -> None:
+    def begin_saving(self, stop: str, alert: Entry) -> None:
         """The alert's steps follow the one that is being ended; the turn will end with this reason."""
         self.alert, self.pending_stop, self._alert_at, self.warned = (
             alert,
@@ -129,7 +138,7 @@ class TurnState:
     def publish(self, event: Event) -> None:
         self.deps.events.publish(self.turn.agent_id, self.turn.turn, event)
 
-    async def close(self, message: Message, state: CallState, result: str) -> Message:
+    async def close(self, message: Entry, state: CallState, result: str) -> Entry:
         """The entry with its call ended."""
         assert message.call is not None
         record = replace(message.call, state=state, result=result, finished_at=self.now())
@@ -161,4 +170,4 @@ class TurnState:
                 each for each in self.queue if each.position >= start or each.position == self.first
             ]
         self.tools.renew(snapshot.grants)
-        self.view = self.view.renewed(snapshot, self.tools.toolset)
+        self.view = self.view.renewed(snapshot, self.tools)

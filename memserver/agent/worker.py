@@ -13,7 +13,7 @@ from uuid import UUID
 
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import abandoned, as_json
-from memserver.agent.events import TurnEnded, WakeUp
+from memserver.agent.events import EndedTurn, WakeUp
 from memserver.agent.turn import TurnRun
 from memserver.errors import (
     Conflict,
@@ -192,7 +192,7 @@ class Worker:
         )
         async with self._deps.database.tenant(work.lease.tenant) as tx:
             released = await turn_writes.commit_step(tx, work.lease, change)
-        ended = TurnEnded(turn.turn, turn.steps, stop, turn.usage, error)
+        ended = EndedTurn(turn.turn, turn.steps, stop, turn.usage, error)
         self._deps.events.publish(turn.agent_id, turn.turn, ended)
         return released
 

@@ -17,8 +17,8 @@ from memserver.agent_files.records import (
     VERSION,
     AgentRecord,
     End,
+    FileRecord,
     Manifest,
-    Record,
     Vectors,
 )
 from memserver.agent_files.source import Note
@@ -85,7 +85,7 @@ class ArchiveWriter:
         self._list, self._lines[name] = name, 0
         self._member = self._zip.open(f"{name}.jsonl", "w", force_zip64=True)
 
-    def write(self, records: Sequence[Record]) -> bytes:
+    def write(self, records: Sequence[FileRecord]) -> bytes:
         assert self._member is not None
         self._lines[self._list] += len(records)
         lines = (record.model_dump_json(exclude_defaults=True) + "\n" for record in records)

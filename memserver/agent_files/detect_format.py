@@ -8,7 +8,7 @@ from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.rendering import prompt_messages
 from memserver.agent_files.archive import ArchiveReader, parse_json
 from memserver.agent_files.letta import LettaFile, find_letta
-from memserver.agent_files.source import Source
+from memserver.agent_files.source import AgentSource
 from memserver.errors import AgentFileTooLarge, AgentFileUnsupported
 
 ZIP = b"PK"
@@ -18,7 +18,7 @@ LARGEST_LETTA = 100_000_000
 HINT = "GET /v1/agents/{agent}/export makes one; Letta's .af is taken too."
 
 
-async def open_source(file: IO[bytes], most_bytes: int, deps: TurnDependencies) -> Source:
+async def open_source(file: IO[bytes], most_bytes: int, deps: TurnDependencies) -> AgentSource:
     """Open a file that was sent, and that stays open as long as the source is read. Raises AgentFileError."""
     start = file.read(100).lstrip(BLANK)
     file.seek(0)

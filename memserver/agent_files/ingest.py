@@ -20,20 +20,21 @@ from memserver.agent_files import statements
 from memserver.agent_files.float16 import decode_vector, pack_float16, unpack_float16
 from memserver.agent_files.records import (
     EditRecord,
+    FileRecord,
     MessageRecord,
     PassageRecord,
-    Record,
     SectionRecord,
 )
-from memserver.agent_files.source import Note, Source
+from memserver.agent_files.source import AgentSource, Note
 from memserver.agent_files.tool_grants import ToolGrants
 from memserver.errors import AgentFileCorrupt, InvalidInput
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.chunking import embed_whole
 from memserver.memory.language import with_languages
+from memserver.messages import JsonObject
 from memserver.storage import collections, passages
-from memserver.storage.agents import Agent
+from memserver.storage.agents import AgentRow
 from memserver.storage.agents import get as get_agent
 from memserver.storage.database import Database, Transaction
 from memserver.storage.ids import new_id
@@ -63,7 +64,7 @@ class ImportOptions:
 class Imported:
     """The new agent, how many records of each list it has, whether its passages were embedded, what was not carried."""
 
-    agent: Agent
+    agent: AgentRow
     counts: Mapping[str, int]
     embedded: bool
     notes: Sequence[Note]
@@ -82,7 +83,7 @@ class AgentImporter:
         self._tool_grants = tool_grants
 
     async def run(
-        self, tenant: str, source: Source, options: ImportOptions, before: Before
+        self, tenant: str, source: AgentSource, options: ImportOptions, before: Before
     ) -> Imported:
         """Make an agent of a file's records; `before` is called before the commit.
 
@@ -91,7 +92,7 @@ class AgentImporter:
             Conflict: there is an agent of its name, or of its id.
             EmbeddingError: the embedder failed.
         """
-        _check_options(source.agent.options)
+        stored_options = _read_options(source.agent.options).as_stored()
         dimension = await self._archival.dimension()
         model = self._archival.embedder.model
         theirs = source.vectors
@@ -102,7 +103,7 @@ class AgentImporter:
             async with self._database.tenant(tenant) as tx:
                 with statements.refusals():
                     writing = _Writing(tx, tenant, source, options)
-                    await writing.agent(model, dimension)
+                    await writing.agent(model, dimension, stored_options)
                     await writing.working_context()
                     notes = await self._tool_grants.grant(
                         tx, tenant, writing.agent_id, _tools(source)
@@ -121,7 +122,7 @@ class AgentImporter:
         return imported
 
     async def _spool_vectors(
-        self, source: Source, spool: IO[bytes], dimension: int, fitting: bool
+        self, source: AgentSource, spool: IO[bytes], dimension: int, fitting: bool
     ) -> bool:
         """Write the vectors of all passages to a file; returns whether any had to be made."""
         records: Iterator[PassageRecord] = source.records("passages")
@@ -140,7 +141,7 @@ class AgentImporter:
         return made
 
 
-def _tools(source: Source) -> list[Any]:
+def _tools(source: AgentSource) -> list[Any]:
     """What the agent says of tools. Raises AgentFileCorrupt where no agent could say so much."""
     found = list(islice(source.records("tools"), MOST_TOOLS + 1))
     if len(found) > MOST_TOOLS:
@@ -154,14 +155,14 @@ class _Writing:
 
     tx: Transaction
     tenant: str
-    source: Source
+    source: AgentSource
     options: ImportOptions
     agent_id: UUID = field(default_factory=new_id)
     collection_id: UUID = field(default_factory=new_id)
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
 
-    async def agent(self, model: str, dimension: int) -> None:
+    async def agent(self, model: str, dimension: int, stored_options: JsonObject) -> None:
         record = self.source.agent
         if self.options.keep_ids and record.id is not None:
             self.agent_id = record.id
@@ -179,6 +180,7 @@ class _Writing:
                 **record.model_dump(),
                 "id": self.agent_id,
                 "name": self.options.name or record.name,
+                "options": stored_options,
                 "language": language,
                 "collection_id": self.collection_id,
                 "embedding_model": model,
@@ -234,7 +236,7 @@ class _Writing:
             rows = await asyncio.to_thread(_dump, batch)
             await statements.insert_messages(self.tx, self.tenant, self.agent_id, rows)
 
-    async def _insert(self, name: str, batch: Sequence[Record]) -> None:
+    async def _insert(self, name: str, batch: Sequence[FileRecord]) -> None:
         rows = await asyncio.to_thread(_dump, batch)
         await statements.insert_rows(
             self.tx, name, rows, tenant=self.tenant, agent_id=self.agent_id
@@ -288,7 +290,7 @@ def _take(records: Iterator[Any], count: int) -> list[Any]:
     return taken
 
 
-def _dump(batch: Sequence[Record]) -> list[dict[str, Any]]:
+def _dump(batch: Sequence[FileRecord]) -> list[dict[str, Any]]:
     """What is stored of records, JSON written out: the event loop would stand still while it is."""
     rows = [record.model_dump() for record in batch]
     for row in rows:
@@ -311,9 +313,9 @@ def _check_messages(batch: Sequence[MessageRecord], end: int) -> None:
             )
 
 
-def _check_options(options: Mapping[str, Any]) -> None:
+def _read_options(options: Mapping[str, Any]) -> AgentOptionsIn:
     try:
-        AgentOptionsIn.model_validate(options)
+        return AgentOptionsIn.model_validate(options)
     except ValidationError as error:
         first = error.errors()[0]
         field_ = ".".join(map(str, first["loc"]))

@@ -16,9 +16,9 @@ from memserver.agent_files.records import (
     LISTS,
     AgentRecord,
     EditRecord,
+    FileRecord,
     MessageRecord,
     PassageRecord,
-    Record,
     SectionRecord,
     ToolRecord,
 )
@@ -26,7 +26,7 @@ from memserver.agent_files.source import Note
 from memserver.errors import AgentFileCorrupt
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.bounded_json import read_bounded
-from memserver.messages import CallRecord, JsonObject, Message, ToolCall
+from memserver.messages import CallRecord, Entry, FunctionCall, JsonObject
 
 LONGEST_SECTION = 100_000
 STOCK_INSTRUCTIONS = ("<base_instructions>", "You are Letta, the latest version of Limnal")
@@ -48,7 +48,7 @@ class LettaFile:
         """Read it. Raises AgentFileCorrupt: it is no such file."""
         self.notes: list[Note] = []
         agent = self._pick(file)
-        self._records: dict[str, list[Record]] = {name: [] for name in LISTS}
+        self._records: dict[str, list[FileRecord]] = {name: [] for name in LISTS}
         self._read_blocks(_blocks(agent, file))
         history = read_history(agent)
         self.notes += history.notes
@@ -62,7 +62,7 @@ class LettaFile:
     def records(self, name: str) -> Iterator[Any]:
         return iter(self._records[name])
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[Entry]:
         return [_as_message(record) for record in self.records("messages")]
 
     def count_by(self, tokens: Sequence[int]) -> None:
@@ -237,12 +237,12 @@ class LettaFile:
                 self._note(key, "", "There is nothing like it here.")
 
 
-def _as_message(record: MessageRecord) -> Message:
+def _as_message(record: MessageRecord) -> Entry:
     made = record.call
     call = None
     if made is not None:
-        call = CallRecord(ToolCall(made.id, made.name, made.arguments), made.state, made.result)
-    return Message(
+        call = CallRecord(FunctionCall(made.id, made.name, made.arguments), made.state, made.result)
+    return Entry(
         record.position, record.role, record.text, record.created_at, 0, record.thought, call
     )
 

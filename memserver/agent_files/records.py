@@ -19,7 +19,7 @@ from memserver.storage.tools import DefinitionKind
 from memserver.text import MOST_METADATA, is_within
 
 FORMAT = "memserver-agent"
-VERSION = 2
+VERSION = 3
 MANIFEST = "manifest.json"
 END = "end.json"
 
@@ -45,13 +45,13 @@ Metadata = Annotated[dict[str, Any], _within(2 * MOST_METADATA)]
 Json = Annotated[dict[str, Any], _within(MOST_JSON)]
 
 
-class Record(BaseModel):
+class FileRecord(BaseModel):
     """Base of them: an unknown field is one that this version doesn't know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Vectors(Record):
+class Vectors(FileRecord):
     """Which embedding model the passages' vectors are of."""
 
     model: str
@@ -70,7 +70,7 @@ class Manifest(BaseModel):
     vectors: Vectors | None = None
 
 
-class State(Record):
+class State(FileRecord):
     """Where the agent stands in its history."""
 
     done_turn: Annotated[int, Field(ge=0, lt=2**50)]
@@ -83,11 +83,11 @@ class State(Record):
     stats_edited_at: Time | None = None
 
 
-RETIRED_OPTIONS = frozenset({"embed_recall"})
-"""That older files may have and agents no more."""
+RENAMED_OPTIONS = {"protocol": "reply_mode", "embed_recall": None}
+"""That the database and older files may have, with their names now; None: agents have it no more."""
 
 
-class AgentRecord(Record):
+class AgentRecord(FileRecord):
     """The agent; `collections` names those that are attached, `language` is its own collection's."""
 
     id: UUID | None = None
@@ -106,11 +106,12 @@ class AgentRecord(Record):
 
     @field_validator("options")
     @classmethod
-    def _without_retired(cls, options: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in options.items() if name not in RETIRED_OPTIONS}
+    def _as_named_now(cls, options: dict[str, Any]) -> dict[str, Any]:
+        named = {RENAMED_OPTIONS.get(name, name): value for name, value in options.items()}
+        return {name: value for name, value in named.items() if name is not None}
 
 
-class SectionRecord(Record):
+class SectionRecord(FileRecord):
     name: SectionName
     text: str
     limit: Annotated[int, Field(ge=1, le=100_000)]
@@ -120,7 +121,7 @@ class SectionRecord(Record):
     updated_at: Time | None = None
 
 
-class EditRecord(Record):
+class EditRecord(FileRecord):
     """One version of a section; `own`: this agent made it, or somebody through it."""
 
     section: SectionName
@@ -133,7 +134,7 @@ class EditRecord(Record):
     created_at: Time
 
 
-class DefinitionRecord(Record):
+class DefinitionRecord(FileRecord):
     """A tool that the tenant registered. Secrets are not in the file."""
 
     kind: DefinitionKind
@@ -145,7 +146,7 @@ class DefinitionRecord(Record):
     mcp_server: str | None = None
 
 
-class ToolRecord(Record):
+class ToolRecord(FileRecord):
     """What the agent says of a tool; without `definition` the tool is the server's."""
 
     name: Annotated[str, StringConstraints(min_length=1, max_length=200)]
@@ -158,7 +159,7 @@ class ToolRecord(Record):
     definition: DefinitionRecord | None = None
 
 
-class SummaryRecord(Record):
+class SummaryRecord(FileRecord):
     """A version of the recursive summary: of what stands before position `until`."""
 
     until: Number
@@ -170,7 +171,7 @@ class SummaryRecord(Record):
     created_at: Time
 
 
-class TurnRecord(Record):
+class TurnRecord(FileRecord):
     turn: Annotated[int, Field(ge=1, lt=2**50)]
     kind: Literal["message", "import"]
     state: Literal["done", "failed"]
@@ -188,7 +189,7 @@ class TurnRecord(Record):
     finished_at: Time | None = None
 
 
-class CallPart(Record):
+class CallPart(FileRecord):
     id: str
     name: str
     arguments: Json
@@ -200,7 +201,7 @@ class CallPart(Record):
     finished_at: Time | None = None
 
 
-class FieldsPart(Record):
+class FieldsPart(FileRecord):
     """What a model's message and its call came with beyond the standard; they go back to this model only."""
 
     model: Annotated[str, StringConstraints(max_length=1000)]
@@ -209,7 +210,7 @@ class FieldsPart(Record):
     tokens: Small = 0
 
 
-class MessageRecord(Record):
+class MessageRecord(FileRecord):
     """One entry of the history, which is recall storage."""
 
     position: Number
@@ -222,7 +223,7 @@ class MessageRecord(Record):
     fields: FieldsPart | None = None
 
 
-class PassageRecord(Record):
+class PassageRecord(FileRecord):
     """A passage of the agent's own collection; `vector`: little-endian 16-bit floats in base64."""
 
     id: UUID | None = None
@@ -235,7 +236,7 @@ class PassageRecord(Record):
     vector: str | None = None
 
 
-LISTS: dict[str, type[Record]] = {
+LISTS: dict[str, type[FileRecord]] = {
     "sections": SectionRecord,
     "edits": EditRecord,
     "tools": ToolRecord,
@@ -247,7 +248,7 @@ LISTS: dict[str, type[Record]] = {
 """The lists of a file in their order; each is a member NAME.jsonl."""
 
 
-class End(Record):
+class End(FileRecord):
     """The last member: how many lines each list has."""
 
     lines: dict[str, Number]

@@ -16,7 +16,7 @@ class Note:
     reason: str
 
 
-class Source(Protocol):
+class AgentSource(Protocol):
     @property
     def agent(self) -> AgentRecord: ...
 

@@ -15,13 +15,13 @@ from memserver.storage.tools import Definition, Grant, NewDefinition
 from memserver.tools.outbound.addresses import Networks, check_url
 from memserver.tools.outbound.signing import SECRET_PREFIX
 from memserver.tools.parameters import check_parameters
+from memserver.tools.registry import ToolRegistry
 from memserver.tools.signature import TOOL_NAME
-from memserver.tools.toolbox import Toolbox
 
 
 class ToolGrants:
-    def __init__(self, toolbox: Toolbox, networks: Networks) -> None:
-        self._toolbox = toolbox
+    def __init__(self, registry: ToolRegistry, networks: Networks) -> None:
+        self._registry = registry
         self._networks = networks
 
     async def grant(
@@ -35,7 +35,7 @@ class ToolGrants:
         notes: list[Note] = []
         for record in records:
             definition, reason, usable = None, "", True
-            if self._toolbox.server_tool(record.name) is not None:
+            if self._registry.server_tool(record.name) is not None:
                 if record.definition is not None:
                     reason = "The server's own tool of this name takes its place."
             elif record.definition is None:

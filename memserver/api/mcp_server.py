@@ -26,9 +26,9 @@ from memserver.llm.model_facts import DEFAULT_WINDOW
 from memserver.llm.tokens import Estimated
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
-from memserver.memory.results import Reader
+from memserver.memory.results import ResultReader
 from memserver.storage import agents
-from memserver.storage.agents import Agent
+from memserver.storage.agents import AgentRow
 from memserver.storage.database import Database
 from memserver.storage.rows import PageQuery
 from memserver.storage.snapshots import read_snapshot
@@ -201,7 +201,7 @@ class Memories:
         agent = await self._meant(caller.tenant, name)
         return AgentMemory(agent.id, caller.tenant, self.database, self.archival, self.recall)
 
-    async def _read(self, context: ToolCall, name: str | None) -> tuple[AgentMemory, Reader]:
+    async def _read(self, context: ToolCall, name: str | None) -> tuple[AgentMemory, ResultReader]:
         tenant = self.whose(context).tenant
         agent = await self._meant(tenant, name)
         memory = AgentMemory(agent.id, tenant, self.database, self.archival, self.recall)
@@ -210,7 +210,7 @@ class Memories:
         scale = None if found is None else found[0].state.token_scale
         return memory, await self._reader(agent, scale)
 
-    async def _reader(self, agent: Agent, scale: float | None) -> Reader:
+    async def _reader(self, agent: AgentRow, scale: float | None) -> ResultReader:
         window, count = DEFAULT_WINDOW, Estimated().count
         if self.models is not None and not self.models.loading():
             with suppress(ModelError):  # memories can be read while the model is away
@@ -218,15 +218,15 @@ class Memories:
                 window = await model.context_window()
                 count = model.count_tokens
         limit = AgentOptions.model_validate(agent.options).context_window
-        return Reader(min(window, limit or window), count, scale or 1.0)
+        return ResultReader(min(window, limit or window), count, scale or 1.0)
 
-    async def _meant(self, tenant: str, name: str | None) -> Agent:
+    async def _meant(self, tenant: str, name: str | None) -> AgentRow:
         agent = await self._agent(tenant, name or self.only)
         if name and self.only and agent.id != (await self._agent(tenant, self.only)).id:
             raise InvalidInput(f"This server is for the agent {self.only!r} only.")
         return agent
 
-    async def _agent(self, tenant: str, name: str | None) -> Agent:
+    async def _agent(self, tenant: str, name: str | None) -> AgentRow:
         if name is None:
             raise InvalidInput("Name the agent whose memory is meant; list_agents lists them.")
         async with self.database.tenant(tenant) as tx:

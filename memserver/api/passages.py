@@ -18,7 +18,7 @@ from memserver.memory.dates import parse_range
 from memserver.memory.results import excerpts, passage_result
 from memserver.storage import collections
 from memserver.storage.database import LazyTransaction, Transaction
-from memserver.storage.passage_search import PassageFilter
+from memserver.storage.passage_search import PassageConditions
 from memserver.storage.passages import NewPassage
 from memserver.text import clean
 from memserver.wire.archival import ArchivalResults, Passage, Passages, SearchMode
@@ -49,14 +49,14 @@ class Filters:
         self._metadata = parse_metadata(metadata)
         self._dates = (start_date, end_date)
 
-    def read(self, services: Services) -> PassageFilter:
+    def read(self, services: Services) -> PassageConditions:
         """The filter, its dates read by the server's clock. Raises InvalidInput."""
         start, end = self._dates
         since = until = None
         if start is not None or end is not None:
             now = services.deps.clock()
             since, until = parse_range(start or "0001-01-01", end or "9999-12-30", now)
-        return PassageFilter(
+        return PassageConditions(
             self._any_tags,
             self._all_tags,
             self._metadata,
@@ -81,7 +81,7 @@ class Search:
     ) -> None:
         self._query = clean(query)
         self._mode = mode
-        self._page = paging.Page(page, limit)
+        self._page = paging.ResultPage(page, limit)
 
     async def answer(
         self, services: Services, tenant: str, searched: Searched, filters: Filters
@@ -102,7 +102,7 @@ SearchDep = Annotated[Search, Depends()]
 async def insert(
     services: Services,
     tenant: str,
-    place: Callable[[Transaction], Awaitable[collections.Collection]],
+    place: Callable[[Transaction], Awaitable[collections.CollectionRow]],
     new: PassagesIn,
 ) -> Passages:
     texts = [
@@ -119,5 +119,5 @@ async def insert(
     return Passages(items=[Passage.model_validate(passage) for passage in stored])
 
 
-def as_page(found: list[messages.Passage], listing: Listing) -> Page[Passage, UUID]:
+def as_page(found: list[messages.StoredPassage], listing: Listing) -> Page[Passage, UUID]:
     return listing.page(Page[Passage, UUID], found, lambda passage: UUID(passage.id))

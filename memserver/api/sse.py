@@ -5,103 +5,102 @@ from collections.abc import Iterator
 from typing import Any
 
 from memserver.agent.events import (
-    Compacted,
+    EndedTurn,
     Event,
+    PausedTurn,
+    QueuedTurn,
     StepCommitted,
-    TextDelta,
-    TurnEnded,
-    TurnPaused,
-    TurnQueued,
-    TurnStarted,
     WakeUp,
 )
 from memserver.api.schemas.answers import waiting_call
-from memserver.messages import Message
-from memserver.wire import messages as wire
+from memserver.messages import Entry
+from memserver.wire.events import (
+    EVENTS,
+    ActionRequired,
+    MemoryChanged,
+    MessageDelta,
+    MessageSaid,
+    SystemNote,
+    Thought,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnEvent,
+    TurnQueued,
+    TurnStarted,
+    UsageCounted,
+)
+
+_NAMES = {kind: name for name, kind in EVENTS.items()}
 
 
 def encode(event: Event) -> Iterator[str]:
     """The frames of one event."""
     match event:
-        case TurnStarted(turn):
-            yield frame("turn_started", {"turn": turn})
-        case TextDelta(step, text):
-            yield frame("message_delta", {"step": step, "text": text})
+        case TurnStarted() | MessageDelta() | MemoryChanged():
+            yield _frame(event)
         case StepCommitted(messages):
             for message in messages:
-                yield from _message(message)
-        case Compacted(evicted, method, failure):
-            data = {"evicted": evicted, "summary": method, "failure": failure}
-            yield frame("memory_changed", data)
-        case TurnPaused():
-            yield from _paused(event)
-        case TurnQueued(turn):
-            call = waiting_call(event.blocked_by, event.expires_at).model_dump(mode="json")
-            yield frame("turn_queued", {"turn": turn, "blocked_by": call})
-        case TurnEnded():
-            yield from _ended(event)
+                # The last one has the step's id: whoever has read it has read the step.
+                *before, last = _events_of(message)
+                yield from map(_frame, before)
+                yield _frame(last, message.position)
+        case PausedTurn():
+            yield from map(_frame, _paused(event))
+        case QueuedTurn(turn):
+            call = waiting_call(event.blocked_by, event.expires_at)
+            yield _frame(TurnQueued(turn=turn, blocked_by=call))
+        case EndedTurn(turn, steps, stop_reason):
+            yield _frame(UsageCounted.model_validate(event.usage))
+            if event.error is not None:
+                yield error_frame({"error": event.error})
+            yield _frame(TurnEnded(turn=turn, steps=steps, stop_reason=stop_reason))
         case WakeUp():
             return
 
 
-def frame(kind: str, data: dict[str, Any], position: int | None = None) -> str:
+def error_frame(body: dict[str, Any]) -> str:
+    return f"event: error\ndata: {json.dumps(body, ensure_ascii=False)}\n\n"
+
+
+def _frame(event: TurnEvent, position: int | None = None) -> str:
     """One event on the wire. JSON escapes line breaks, so that the data is one line.
 
     With a position it has an id, by which a client that lost the connection reads on.
     """
-    head = f"event: {kind}\n" if position is None else f"id: {position}\nevent: {kind}\n"
-    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n"
+    head = "" if position is None else f"id: {position}\n"
+    return f"{head}event: {_NAMES[type(event)]}\ndata: {event.model_dump_json()}\n\n"
 
 
-def _message(message: Message) -> Iterator[str]:
-    """A committed step: its thought, its call and the result, and what the agent said by it.
-
-    The last of these events has the step's id: whoever has read it has read the step.
-    """
-    *before, (kind, data) = _parts(message)
-    for part in before:
-        yield frame(*part)
-    yield frame(kind, data, message.position)
-
-
-def _parts(message: Message) -> Iterator[tuple[str, dict[str, Any]]]:
-    whole = wire.Message.model_validate(message).model_dump(mode="json")
-    place = {"position": message.position}
-    if message.role == "system":
-        yield "system_note", {**place, "text": message.text}
+def _events_of(entry: Entry) -> Iterator[TurnEvent]:
+    """Of a committed step: its thought, its call and the result, and what the agent said by it."""
+    position, record = entry.position, entry.call
+    if entry.role == "system":
+        yield SystemNote(position=position, text=entry.text)
         return
-    if message.thought:
-        yield "thought", {**place, "text": message.thought}
-    call = whole["tool_call"]
-    if call is not None:
-        yield "tool_call", {**place, **{name: call[name] for name in ("id", "name", "arguments")}}
-        result = {name: call[name] for name in ("id", "state", "result")}
-        yield "tool_result", {**place, **result}
-    if message.text or call is None:
-        yield "message", whole
+    if entry.thought:
+        yield Thought(position=position, text=entry.thought)
+    if record is not None:
+        call = record.call
+        yield ToolCalled(
+            position=position, id=call.id, name=call.name, arguments=dict(call.arguments)
+        )
+        yield ToolReturned(position=position, id=call.id, state=record.state, result=record.result)
+    if entry.text or record is None:
+        yield MessageSaid.model_validate(entry)
 
 
-def _paused(event: TurnPaused) -> Iterator[str]:
+def _paused(event: PausedTurn) -> Iterator[TurnEvent]:
     """The call that waits, without an id: who reads on after it begins with it again."""
     record = event.message.call
     assert record is not None
-    for part in _parts(event.message):
-        if part[0] != "tool_result":
-            yield frame(*part)
-    yield frame("usage", wire.Usage.model_validate(event.usage).model_dump())
-    data = {
-        "turn": event.turn,
-        "steps": event.steps,
-        "position": event.message.position,
-        "call_id": record.call.id,
-        "waits_for": record.waits_for,
-    }
-    yield frame("action_required", data)
-
-
-def _ended(event: TurnEnded) -> Iterator[str]:
-    yield frame("usage", wire.Usage.model_validate(event.usage).model_dump())
-    if event.error is not None:
-        yield frame("error", {"error": event.error})
-    ended = {"turn": event.turn, "steps": event.steps, "stop_reason": event.stop_reason}
-    yield frame("turn_ended", ended)
+    assert record.waits_for is not None
+    yield from (each for each in _events_of(event.message) if not isinstance(each, ToolReturned))
+    yield UsageCounted.model_validate(event.usage)
+    yield ActionRequired(
+        turn=event.turn,
+        steps=event.steps,
+        position=event.message.position,
+        call_id=record.call.id,
+        waits_for=record.waits_for,
+    )

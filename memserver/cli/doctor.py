@@ -17,7 +17,7 @@ from memserver.llm.base import ChatModel
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.settings import Settings
 from memserver.storage.checks import MIN_PGVECTOR, MIN_POSTGRES
-from memserver.storage.connecting import Limits, Prepared, find_route
+from memserver.storage.connecting import Prepared, TransactionLimits, find_route
 from memserver.storage.inspect import inspect
 from memserver.storage.migrate import newest_revision
 from memserver.wiring.database import reachable_database
@@ -120,7 +120,7 @@ def examine_database(owner_url: str, app_url: str, prepared: Prepared = "auto") 
     with suppress(
         DatabaseError
     ):  # before the first migration the role of the application may be missing
-        route = asyncio.run(find_route(app_url, Limits(), prepared)).describe()
+        route = asyncio.run(find_route(app_url, TransactionLimits(), prepared)).describe()
     vector = report.pgvector
     fits = vector is not None and tuple(map(int, vector.split(".")[:2])) >= MIN_PGVECTOR
     newest = newest_revision()

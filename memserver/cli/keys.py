@@ -13,15 +13,15 @@ from uuid import UUID
 
 import typer
 
-import memserver.wire.keys as wire
 from memserver.cli.console import console, print_json, print_table
 from memserver.cli.options import JsonOption
 from memserver.errors import InvalidInput, NotFound, SetupError
 from memserver.settings import Settings
 from memserver.storage import api_keys
-from memserver.storage.api_keys import DEFAULT_TENANT, ApiKey, NewKey
+from memserver.storage.api_keys import DEFAULT_TENANT, NewKey
 from memserver.storage.database import Database
 from memserver.storage.rows import PageQuery
+from memserver.wire.keys import ApiKey, Scope
 from memserver.wiring.database import database_urls
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ def keys_list(
     now = datetime.now(UTC)
     found = _run(lambda database: _all_keys(database, tenant))
     if as_json:
-        print_json([wire.ApiKey.model_validate(key).model_dump(mode="json") for key in found])
+        print_json([key.model_dump(mode="json") for key in found])
         return
     rows = [
         (
@@ -220,7 +220,7 @@ def _is_meant(name: str, key: ApiKey) -> bool:
     return name == str(key.id) or name.rstrip("…") == key.prefix
 
 
-def _scopes(names: list[str]) -> list[wire.Scope]:
+def _scopes(names: list[str]) -> list[Scope]:
     for name in names:
         if name not in api_keys.SCOPES:
             raise InvalidInput(f"There is no scope {name!r}.", hint="read, write, admin.")

@@ -11,8 +11,8 @@ from importlib.resources import files
 from typing import Any
 
 from memserver.errors import ModelError, ModelNotFound, ModelRejected, ModelUnavailable
-from memserver.llm.profile import Change, EndpointProfile
-from memserver.llm.requests import Request
+from memserver.llm.profile import EndpointProfile, ProfileChange
+from memserver.llm.requests import PreparedRequest
 from memserver.messages import JsonValue
 from memserver.openai_http.errors import refusal_of
 
@@ -49,8 +49,8 @@ _WANTED = _pattern("missing|must be (?:passed|provided|included|sent|present)|re
 
 
 def adjust(
-    profile: EndpointProfile, fixed: Collection[str], error: ModelError, request: Request
-) -> tuple[EndpointProfile, Change] | None:
+    profile: EndpointProfile, fixed: Collection[str], error: ModelError, request: PreparedRequest
+) -> tuple[EndpointProfile, ProfileChange] | None:
     """The profile with which a refused request may be taken, and what is different in it; the `fixed` fields stay.
 
     None where the refusal says nothing that the table knows, or nothing is left to take away.
@@ -87,36 +87,36 @@ def words_of(error: ModelError) -> str | None:
 
 def _change(
     profile: EndpointProfile, field: str, value: JsonValue, words: str
-) -> tuple[EndpointProfile, Change]:
+) -> tuple[EndpointProfile, ProfileChange]:
     words = " ".join(words.split())
     shown = words if len(words) <= _SHOWN else f"{words[:_SHOWN]}…"
-    change = Change(field, getattr(profile, field), value, f'the endpoint said "{shown}"')
+    change = ProfileChange(field, getattr(profile, field), value, f'the endpoint said "{shown}"')
     return replace(profile, **{field: value}), change
 
 
-_Next = Callable[[EndpointProfile, Request], Any]
+_Next = Callable[[EndpointProfile, PreparedRequest], Any]
 
 
-def _next_choice(_profile: EndpointProfile, request: Request) -> object:
+def _next_choice(_profile: EndpointProfile, request: PreparedRequest) -> object:
     sent = request.fields.get("tool_choice")
     if isinstance(sent, dict):
         return "required"
     return {"required": "auto", "auto": "unset"}.get(str(sent), _STAYS)
 
 
-def _next_limit(_profile: EndpointProfile, request: Request) -> object:
+def _next_limit(_profile: EndpointProfile, request: PreparedRequest) -> object:
     if "max_tokens" in request.fields:
         return "max_completion_tokens"
     return "unset" if "max_completion_tokens" in request.fields else _STAYS
 
 
-def _next_mode(_profile: EndpointProfile, request: Request) -> object:
+def _next_mode(_profile: EndpointProfile, request: PreparedRequest) -> object:
     if request.offers_tools:
         return "json_schema"
     return "text" if request.has_schema else _STAYS
 
 
-def _if(value: object, holds: Callable[[Request], object]) -> _Next:
+def _if(value: object, holds: Callable[[PreparedRequest], object]) -> _Next:
     return lambda _, request: value if holds(request) else _STAYS
 
 
@@ -125,27 +125,27 @@ _STANDARD = frozenset(
 )
 
 
-def _extras(request: Request) -> set[str]:
+def _extras(request: PreparedRequest) -> set[str]:
     """The names of fields in messages and calls that are not OpenAI's."""
     messages = request.draft.messages
     calls = [call for message in messages for call in message.get("tool_calls") or ()]
     return {name for each in (*messages, *calls) for name in each} - _STANDARD
 
 
-def _has_calls(request: Request) -> bool:
+def _has_calls(request: PreparedRequest) -> bool:
     return any("tool_calls" in message for message in request.draft.messages)
 
 
-def _has_text_beside_calls(request: Request) -> bool:
+def _has_text_beside_calls(request: PreparedRequest) -> bool:
     messages = request.draft.messages
     return any("tool_calls" in message and message.get("content") for message in messages)
 
 
-def _has_spoken(request: Request) -> bool:
+def _has_spoken(request: PreparedRequest) -> bool:
     return any(message["role"] == "assistant" for message in request.draft.messages)
 
 
-def _is_strict(request: Request) -> bool:
+def _is_strict(request: PreparedRequest) -> bool:
     return request.offers_tools and '"strict":true' in request.draft.prepared
 
 

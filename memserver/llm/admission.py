@@ -85,7 +85,7 @@ class FairSemaphore:
             del self._waiting[key]
 
 
-class Readiness(Protocol):
+class EndpointReadiness(Protocol):
     async def wait(self) -> None:
         """Wait until it is. Raises ModelUnavailable if it never will be."""
         return
@@ -104,7 +104,7 @@ class Readiness(Protocol):
         return
 
 
-class AlwaysReady(Readiness):
+class AlwaysReady(EndpointReadiness):
     """An endpoint that somebody else runs: its failures are errors at once."""
 
 
@@ -112,7 +112,7 @@ class AlwaysReady(Readiness):
 class SharedEndpoint:
     slots: FairSemaphore
     circuit: Circuit
-    readiness: Readiness = field(default_factory=AlwaysReady)
+    readiness: EndpointReadiness = field(default_factory=AlwaysReady)
 
 
 class QueuedModel(ModelDecorator):

@@ -11,7 +11,7 @@ from typing import Any
 from memserver.llm import provider_fields
 from memserver.llm.reply_parser import RawCall, RawReply
 from memserver.llm.streamed_call import Piece, StreamedCall
-from memserver.messages import JsonObject, Usage
+from memserver.messages import JsonObject, TokenUsage
 
 MOST_CALLS = 1000
 """That are read of one event: the first one counts."""
@@ -30,10 +30,10 @@ def raw_reply(answer: Mapping[str, Any]) -> RawReply:
     )
 
 
-def usage_of(answer: Mapping[str, Any]) -> Usage:
+def usage_of(answer: Mapping[str, Any]) -> TokenUsage:
     usage = _mapping(answer.get("usage"))
     details = _mapping(usage.get("prompt_tokens_details"))
-    return Usage(
+    return TokenUsage(
         _number(usage.get("prompt_tokens")),
         _number(usage.get("completion_tokens")),
         _number(details.get("cached_tokens")),
@@ -50,7 +50,7 @@ class StreamedReply:
 
     def __init__(self, names: Collection[str] = ()) -> None:
         """Begin; `names` of the tools that were offered show a name that comes in pieces or is repeated."""
-        self.usage = Usage()
+        self.usage = TokenUsage()
         self.finish_reason = ""
         self._names = frozenset(names)
         self._content: list[str] = []

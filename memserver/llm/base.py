@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from typing_extensions import override
 
 from memserver.llm.profile import ProfileReport
-from memserver.messages import Prompt, ProviderFields, ToolCall, ToolSpecs, Usage
+from memserver.messages import FunctionCall, Prompt, ProviderFields, TokenUsage, ToolSpecs
 
 TextSink = Callable[[str], None]
 """Takes the fragments of a message's text while it is generated. Provisional until the turn commits."""
@@ -21,8 +21,8 @@ TextSink = Callable[[str], None]
 class Reply:
     """One validated tool call; `text` is prose that stood beside it."""
 
-    call: ToolCall
-    usage: Usage
+    call: FunctionCall
+    usage: TokenUsage
     text: str = ""
     fields: ProviderFields | None = None
 
@@ -32,7 +32,7 @@ class Written:
     """Plain text from a model: a summary, or a message of an agent that speaks in plain chat."""
 
     text: str
-    usage: Usage
+    usage: TokenUsage
 
 
 class ChatModel(Protocol):

@@ -11,11 +11,11 @@ from memserver.llm.base import TextSink
 from memserver.llm.listening import PlainReader, Reader, listen
 from memserver.llm.model_facts import ModelFacts
 from memserver.llm.modes import detect_mode, is_no_call
-from memserver.llm.profile import Change, EndpointProfile, ToolCallMode
+from memserver.llm.profile import EndpointProfile, ProfileChange, ToolCallMode
 from memserver.llm.profile_keeper import Clock, Known, ProfileKeeper
 from memserver.llm.reply_parser import RawReply
-from memserver.llm.requests import Draft, Request, Requests
-from memserver.messages import Usage
+from memserver.llm.requests import Draft, PreparedRequest, Requests
+from memserver.messages import TokenUsage
 from memserver.openai_http.client import EndpointClient
 
 _PATH = "/chat/completions"
@@ -62,7 +62,7 @@ class ChatClient:
         max_tokens: int,
         reader: Callable[[ToolCallMode], Reader] = lambda _: PlainReader(),
         on_text: TextSink | None = None,
-    ) -> tuple[RawReply, Usage, ToolCallMode]:
+    ) -> tuple[RawReply, TokenUsage, ToolCallMode]:
         """Send a request, in other forms too as long as refusals name them and nothing was heard.
 
         `draft` makes it for a profile; `reader` reads the message's text out of the stream, in a mode; `on_text` takes that text,
@@ -100,8 +100,8 @@ class ChatClient:
                 return raw, usage, profile.mode
 
     async def _send(
-        self, request: Request, listener: tuple[Reader, TextSink] | None
-    ) -> tuple[RawReply, Usage]:
+        self, request: PreparedRequest, listener: tuple[Reader, TextSink] | None
+    ) -> tuple[RawReply, TokenUsage]:
         try:
             if listener is None:
                 answer = await self._post(request)
@@ -118,7 +118,7 @@ class ChatClient:
     async def _probe(self, max_tokens: int) -> None:
         keeper = self._keeper
         keeper.name = self._facts.name
-        profile, changes = keeper.first_to_try(), list[Change]()
+        profile, changes = keeper.first_to_try(), list[ProfileChange]()
 
         async def put(mode: ToolCallMode, room: int | None) -> RawReply:
             """Put the question, in other forms too where refusals name them; the mode stays."""
@@ -151,11 +151,11 @@ class ChatClient:
 
     def _finish(
         self, draft: Draft, profile: EndpointProfile, max_tokens: int, streamed: bool
-    ) -> Request:
+    ) -> PreparedRequest:
         name = self._facts.name
         return self._requests.finish(draft, name, profile, max_tokens, streamed=streamed)
 
-    async def _post(self, request: Request) -> tuple[RawReply, Usage]:
+    async def _post(self, request: PreparedRequest) -> tuple[RawReply, TokenUsage]:
         answer = await self._client.post(_PATH, request.body)
         if not answer.get("choices"):
             raise ModelUnavailable(

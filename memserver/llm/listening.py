@@ -10,7 +10,7 @@ from memserver.llm.profile import ToolCallMode
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.text_stream import ArgumentText, CallText, PlainText
 from memserver.llm.tool_names import is_spoken
-from memserver.messages import JsonObject, ToolSpecs, Usage
+from memserver.messages import JsonObject, TokenUsage, ToolSpecs
 
 MOST_CHARACTERS = 4_000_000
 """Of a reply that streams."""
@@ -58,7 +58,7 @@ Reader = CallReader | PlainReader
 
 async def listen(
     events: AsyncGenerator[JsonObject, None], reader: Reader, on_text: TextSink
-) -> tuple[RawReply, Usage]:
+) -> tuple[RawReply, TokenUsage]:
     """Take a stream to its end, and report the message's text while it comes."""
     reply = StreamedReply(reader.names)
     async with aclosing(events):

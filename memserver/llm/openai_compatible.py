@@ -35,7 +35,7 @@ from memserver.llm.reply_parser import ParsedReply, RawReply, parse_json, parse_
 from memserver.llm.requests import JsonAnswers, Requests
 from memserver.llm.tokens import Estimated, TokenCounter
 from memserver.llm.tool_schema import native_tools_text, tools_as_text
-from memserver.messages import Prompt, PromptMessage, ToolSpecs, Usage
+from memserver.messages import Prompt, PromptMessage, TokenUsage, ToolSpecs
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
@@ -268,7 +268,7 @@ class OpenAICompatible(ChatModel):
             raise await self._facts.not_found(error) from error
 
 
-async def _parse(raw: RawReply, usage: Usage, parse: Callable[[], _Parsed]) -> _Parsed:
+async def _parse(raw: RawReply, usage: TokenUsage, parse: Callable[[], _Parsed]) -> _Parsed:
     """What a reply says.
 
     Raises:
@@ -286,7 +286,7 @@ async def _parse(raw: RawReply, usage: Usage, parse: Callable[[], _Parsed]) -> _
         raise
 
 
-def _refused(raw: RawReply, usage: Usage) -> ModelRefused:
+def _refused(raw: RawReply, usage: TokenUsage) -> ModelRefused:
     words = " ".join((raw.refusal or raw.content).split())[:_SHOWN]
     before = f" It had said: {words}" if words else ""
     message = f"The provider's content filter stopped the answer.{before}"

@@ -78,7 +78,7 @@ _ADAPTER = TypeAdapter(EndpointProfile)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ProfileChange:
     """One thing that an endpoint does not take as it was tried first; `words` say what showed it."""
 
     field: str
@@ -97,7 +97,7 @@ class ProfileReport:
 
     profile: EndpointProfile
     mode_is_open: bool
-    changes: tuple[Change, ...]
+    changes: tuple[ProfileChange, ...]
 
     @property
     def mode(self) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from memserver.errors import ModelError
 from memserver.llm.adjusting import adjust, words_of
 from memserver.llm.modes import IN_WORDS, DetectedMode
-from memserver.llm.profile import OF_MESSAGES, Change, EndpointProfile, ProfileReport
-from memserver.llm.requests import Request
+from memserver.llm.profile import OF_MESSAGES, EndpointProfile, ProfileChange, ProfileReport
+from memserver.llm.requests import PreparedRequest
 
 _LOG = logging.getLogger("memserver.llm")
 
@@ -26,7 +26,7 @@ _NEVER = float("inf")
 @dataclass(frozen=True, slots=True)
 class Known:
     profile: EndpointProfile
-    changes: dict[str, Change]
+    changes: dict[str, ProfileChange]
     again_at: float
 
 
@@ -40,7 +40,7 @@ class ProfileKeeper:
         """What the log calls the model."""
         self._given = given
         self._clock = clock
-        self._changes: dict[str, Change] = {}
+        self._changes: dict[str, ProfileChange] = {}
         self._said: dict[str, object] = {}
         """What the log said last of each field."""
         self.is_open = "mode" not in fixed
@@ -57,7 +57,7 @@ class ProfileKeeper:
     def report(self) -> ProfileReport:
         return ProfileReport(self.profile, self.is_open, tuple(self._changes.values()))
 
-    def adjust(self, used: EndpointProfile, error: ModelError, request: Request) -> bool:
+    def adjust(self, used: EndpointProfile, error: ModelError, request: PreparedRequest) -> bool:
         """Learn from a refusal of a request that was made with the profile `used`; whether it is worth sending again."""
         step = adjust(used, self.fixed, error, request)
         if step is None:
@@ -89,7 +89,7 @@ class ProfileKeeper:
         return replace(self._given, **learned)
 
     def adopt(
-        self, detected: DetectedMode, profile: EndpointProfile, changes: list[Change]
+        self, detected: DetectedMode, profile: EndpointProfile, changes: list[ProfileChange]
     ) -> None:
         first = self.is_open
         self.is_open = False
@@ -105,7 +105,7 @@ class ProfileKeeper:
                 _LOG.info("The model %s is asked by %s.", self.name, IN_WORDS[detected.mode])
             self._said["mode"] = detected.mode
             return
-        self._note(Change("mode", "tools", detected.mode, detected.why))
+        self._note(ProfileChange("mode", "tools", detected.mode, detected.why))
         if detected.is_sure:
             self._again_at, self._pause = now + _LATER, _SOON
         else:
@@ -132,7 +132,7 @@ class ProfileKeeper:
         self.is_open = "mode" not in self.fixed
         self._again_at = -_NEVER if self.is_open else _NEVER
 
-    def _note(self, change: Change) -> None:
+    def _note(self, change: ProfileChange) -> None:
         known = self._changes.get(change.field)
         if known is not None:
             change = replace(change, before=known.before)

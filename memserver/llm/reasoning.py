@@ -280,7 +280,7 @@ class Separator:
             self._opened = _CHANNEL
 
 
-class Held:
+class UnopenedThoughts:
     """Holds a content of a model back whose thoughts nothing opens, until one has ended."""
 
     def __init__(self, *, holds: bool, calls: bool = False) -> None:

@@ -20,7 +20,7 @@ from memserver.llm.coercion import read_json, read_json_at
 from memserver.llm.reasoning import separate
 from memserver.llm.tool_arguments import check_arguments
 from memserver.llm.tool_names import SPOKEN, resolve_name
-from memserver.messages import JsonObject, ToolCall, ToolSpec, ToolSpecs
+from memserver.messages import FunctionCall, JsonObject, ToolSpec, ToolSpecs
 from memserver.text import checked_json, clean
 
 _RAW_LIMIT = 10_000
@@ -62,7 +62,7 @@ class RawReply:
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    call: ToolCall
+    call: FunctionCall
     text: str
 
 
@@ -163,7 +163,7 @@ def _first_call(content: str, complaint: "_Complaint") -> tuple[JsonObject, int]
 
 def _check_call(
     name: object, arguments: object, tools: ToolSpecs, complaint: "_Complaint"
-) -> ToolCall:
+) -> FunctionCall:
     spec = resolve_name(name, tools)
     if spec is None:
         shown = _shown(name)[:80] or "(none)"
@@ -173,7 +173,7 @@ def _check_call(
     except ValueError as error:
         raise complaint.about_broken_json(error, of=spec.name) from error
     try:
-        return ToolCall(new_call_id(), spec.name, check_arguments(spec, given))
+        return FunctionCall(new_call_id(), spec.name, check_arguments(spec, given))
     except ProtocolViolation as violation:
         raise complaint(violation.complaint) from violation
 

@@ -41,7 +41,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PreparedRequest:
     """A request as it is sent: all fields but those in `prepared` and the messages."""
 
     draft: Draft
@@ -96,7 +96,7 @@ class Requests:
 
     def finish(
         self, draft: Draft, model: str, profile: EndpointProfile, max_tokens: int, *, streamed: bool
-    ) -> Request:
+    ) -> PreparedRequest:
         fields: JsonObject = {"model": model, **draft.fields}
         if profile.output_limit != "unset":
             fields[profile.output_limit] = max_tokens
@@ -114,7 +114,7 @@ class Requests:
             fields = {name: value for name, value in fields.items() if value is not None}
         more = f",{draft.prepared}}}" if draft.prepared else "}"
         body = b"".join((json_bytes(fields)[:-1], b',"messages":', messages, more.encode()))
-        return Request(draft, fields, body)
+        return PreparedRequest(draft, fields, body)
 
     def _schema(self, profile: EndpointProfile, tools: ToolSpecs) -> str:
         if profile.mode == "text":

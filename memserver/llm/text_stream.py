@@ -7,7 +7,7 @@ will give it, for any cut into fragments.
 import re
 from collections.abc import Iterable, Iterator
 
-from memserver.llm.reasoning import Held, Kind, Separator
+from memserver.llm.reasoning import Kind, Separator, UnopenedThoughts
 from memserver.llm.tool_names import is_spoken
 from memserver.messages import ToolSpecs
 from memserver.text import clean
@@ -131,7 +131,7 @@ class PlainText:
     """Plain text as `parse_text` will give it: without reasoning, and without white space around it."""
 
     def __init__(self, *, holds: bool = False) -> None:
-        self._content = Held(holds=holds)
+        self._content = UnopenedThoughts(holds=holds)
         self._separator = Separator()
         self._begun = False
         self._held = ""
@@ -164,7 +164,7 @@ class CallText:
 
     def __init__(self, tools: ToolSpecs = (), *, holds: bool = False) -> None:
         self._tools = tools
-        self._content = Held(holds=holds, calls=True)
+        self._content = UnopenedThoughts(holds=holds, calls=True)
         self._separator = Separator(calls=True)
         self._strings = JsonStrings()
         self._name = ""

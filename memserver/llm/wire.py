@@ -12,7 +12,7 @@ from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.profile import EndpointProfile
 from memserver.llm.provider_fields import with_call_fields, with_message_fields
 from memserver.llm.tool_schema import tools_as_text
-from memserver.messages import JsonObject, Prompt, PromptMessage, ToolCall, ToolSpecs
+from memserver.messages import FunctionCall, JsonObject, Prompt, PromptMessage, ToolSpecs
 
 RESULT_MARK = "[result of "
 """How a tool's result starts in JSON mode, where it is a user message. What users write has a time in
@@ -69,7 +69,7 @@ def json_messages(
     return _by_profile(messages, profile)
 
 
-def call_as_json(call: ToolCall) -> str:
+def call_as_json(call: FunctionCall) -> str:
     return _dumps({"tool": call.name, "arguments": dict(call.arguments)})
 
 
@@ -88,7 +88,7 @@ def _is_paired(prompt: Prompt, index: int) -> bool:
     return roles == {"assistant", "tool"} and _id_of(other[0].call) == _id_of(call)
 
 
-def _id_of(call: ToolCall | None) -> str | None:
+def _id_of(call: FunctionCall | None) -> str | None:
     return call.id if call is not None else None
 
 

@@ -11,13 +11,13 @@ from memserver.errors import EmbeddingError, InvalidInput
 from memserver.memory.chunking import cut_long, embed_whole
 from memserver.memory.fusion import fuse
 from memserver.memory.language import detect_aside
-from memserver.memory.paging import Page, header
-from memserver.memory.results import Reader, describe, passage_label, passage_result
-from memserver.messages import FoundPassage, Passage, Retriever
+from memserver.memory.paging import ResultPage, header
+from memserver.memory.results import ResultReader, describe, passage_label, passage_result
+from memserver.messages import PassageHit, Retriever, StoredPassage
 from memserver.storage import collections, passage_search, passages
-from memserver.storage.collections import Collection
+from memserver.storage.collections import CollectionRow
 from memserver.storage.database import LazyTransaction, Transaction
-from memserver.storage.passage_search import EVERYTHING, PassageFilter, Ranked
+from memserver.storage.passage_search import EVERYTHING, PassageConditions, Ranked
 from memserver.storage.passages import NewPassage, PassageChange
 from memserver.text import Span
 from memserver.wire.archival import SearchMode
@@ -26,7 +26,7 @@ MOST_REACHABLE = 200  # results of a search that can be paged; each retriever fi
 MOST_COUNTED = 10_000  # passages of a filter that are counted
 
 """What finds passages: vectors and words fused; vectors alone, as in the MemGPT paper; words alone."""
-Searched = Callable[[Transaction], Awaitable[Sequence[Collection]]]
+Searched = Callable[[Transaction], Awaitable[Sequence[CollectionRow]]]
 
 
 class Embedders(Protocol):
@@ -42,17 +42,17 @@ class ArchivalQuery:
     """What is looked for, and how; `mode` None is the server's."""
 
     text: str
-    wanted: PassageFilter = EVERYTHING
+    wanted: PassageConditions = EVERYTHING
     mode: SearchMode | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivalPage:
-    found: tuple[FoundPassage, ...]
+    found: tuple[PassageHit, ...]
     # The passages that can be found. A search by words alone finds those that hold one; any other finds all
     # that the filter lets through, of which MOST_COUNTED are counted.
     total: int
-    page: Page  # which page it is
+    page: ResultPage  # which page it is
     mode: SearchMode
     query: str  # what was looked for
 
@@ -60,7 +60,7 @@ class ArchivalPage:
     def reachable(self) -> int:
         return min(self.total, MOST_REACHABLE)
 
-    async def describe(self, zone: tzinfo, reader: Reader) -> str:
+    async def describe(self, zone: tzinfo, reader: ResultReader) -> str:
         """The answer of a search tool, its times in this zone, for who reads it."""
         results = [passage_result(each.passage, each.label, zone) for each in self.found]
         head = header(len(results), self.page, self.total, reachable=self.reachable)
@@ -97,9 +97,9 @@ class ArchivalStorage:
     async def insert(
         self,
         transaction: LazyTransaction,
-        place: Callable[[Transaction], Awaitable[Collection]],
+        place: Callable[[Transaction], Awaitable[CollectionRow]],
         texts: Sequence[NewPassage],
-    ) -> list[Passage]:
+    ) -> list[StoredPassage]:
         """Store passages in a collection, all or none; a text that an embedder would not read to its end is cut.
 
         The transaction is given back while the texts are embedded, so nothing may be in it yet.
@@ -143,7 +143,11 @@ class ArchivalStorage:
         return await passages.insert(tx, collection.id, new, model=model, next_model=next_model)
 
     async def search(
-        self, transaction: LazyTransaction, searched: Searched, query: ArchivalQuery, page: Page
+        self,
+        transaction: LazyTransaction,
+        searched: Searched,
+        query: ArchivalQuery,
+        page: ResultPage,
     ) -> ArchivalPage:
         """A page of the passages that fit a query best. A page that doesn't exist is empty.
 
@@ -177,7 +181,7 @@ class ArchivalStorage:
         collection_id: UUID,
         passage_id: UUID,
         change: PassageChange,
-    ) -> Passage:
+    ) -> StoredPassage:
         """Change a passage, and its vector, which is made here, with its text.
 
         The transaction is given back while the text is embedded, so nothing may be in it yet. Raises as `insert`.
@@ -227,11 +231,11 @@ class ArchivalStorage:
 
 async def _find(
     tx: Transaction,
-    searched: Sequence[Collection],
+    searched: Sequence[CollectionRow],
     query: ArchivalQuery,
     mode: SearchMode,
     vectors: Mapping[str, Vector],
-    page: Page,
+    page: ResultPage,
 ) -> ArchivalPage:
     total = await passage_search.count(tx, searched, query.wanted, at_most=MOST_COUNTED)
     if not page.exists(min(total, MOST_REACHABLE)) and mode != "text":
@@ -252,14 +256,14 @@ async def _find(
     shown = fused[page.offset : page.offset + page.size] if page.number >= 1 else []
     stored = await passage_search.fetch(tx, [hit.ranked for hit in shown])
     found = tuple(
-        FoundPassage(passage, hit.score, hit.sources, label_of(passage, searched))
+        PassageHit(passage, hit.score, hit.sources, label_of(passage, searched))
         for hit in shown
         if (passage := stored.get(hit.ranked.passage_id)) is not None
     )
     return ArchivalPage(found, total, page, mode, query.text)
 
 
-def label_of(passage: Passage, searched: Sequence[Collection]) -> str:
+def label_of(passage: StoredPassage, searched: Sequence[CollectionRow]) -> str:
     """What an agent calls a passage of one of these collections, of which its own is the first."""
     first, named = searched[0], {str(collection.id): collection.name for collection in searched}
     if first.own and str(first.id) == passage.collection_id:

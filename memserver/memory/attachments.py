@@ -8,7 +8,7 @@ from uuid import UUID
 
 from memserver.errors import Conflict
 from memserver.memory.working_context import check_limit
-from memserver.messages import Section
+from memserver.messages import MemorySection
 from memserver.storage import agent_sections, sections
 from memserver.storage.agent_sections import Link
 from memserver.storage.database import Transaction
@@ -27,7 +27,7 @@ class Seat:
 
 
 async def add(
-    tx: Transaction, tenant: str, agent_id: UUID, section: Section, place: int | None
+    tx: Transaction, tenant: str, agent_id: UUID, section: MemorySection, place: int | None
 ) -> StoredSection:
     """Give an agent a new section of its own, at this place or at the end."""
     check_limit(section)

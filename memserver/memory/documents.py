@@ -23,13 +23,13 @@ from memserver.errors import (
 )
 from memserver.memory.chunking import Chunker, embed_each
 from memserver.memory.language import with_languages
-from memserver.memory.parsing.base import Kind, Section
+from memserver.memory.parsing.base import Kind, TextSection
 from memserver.memory.parsing.detect import detect
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
-from memserver.storage.documents import Document, Text, Upload
+from memserver.storage.documents import DocumentRow, Text, Upload
 from memserver.storage.ids import nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
@@ -50,7 +50,7 @@ class DocumentLimits:
     chunk_overlap: int  # tokens that a passage repeats of the one before, at most
 
 
-class Documents:
+class DocumentStore:
     def __init__(
         self,
         database: Database,
@@ -66,7 +66,7 @@ class Documents:
 
     async def add(
         self, tenant: str, collection_id: UUID, upload: Upload, *, unique: bool = False
-    ) -> tuple[Document, bool]:
+    ) -> tuple[DocumentRow, bool]:
         """Store a file and queue the rest; from the return on nothing can lose it.
 
         Returns the document, and whether it is a new one: with `unique` the collection's document of the same
@@ -122,7 +122,7 @@ class Documents:
             document, read = await self._read(document)
         await self._fill(document, read)
 
-    async def _read(self, document: Document) -> tuple[Document, Text]:
+    async def _read(self, document: DocumentRow) -> tuple[DocumentRow, Text]:
         """Read the file, and settle where it is cut."""
         async with self._database.tenant(document.tenant) as tx:
             content = await documents.file(tx, document.id)
@@ -149,7 +149,7 @@ class Documents:
             assert stored is not None
         return document, stored
 
-    async def _fill(self, document: Document, read: Text) -> None:
+    async def _fill(self, document: DocumentRow, read: Text) -> None:
         """Embed and store chunks until all are, or the time is over; the next batch is embedded meanwhile."""
         clock = asyncio.get_running_loop().time
         end = clock() + PIECE_SECONDS
@@ -217,7 +217,7 @@ async def _embed(embedder: Embedder, source: "_Source", first: int) -> list[Vect
     return made
 
 
-async def queue(tx: Transaction, document: Document) -> None:
+async def queue(tx: Transaction, document: DocumentRow) -> None:
     """Have a document worked on, once, however often this is called."""
     args = {"document": str(document.id)}
     await defer(tx, Job(JOB, document.tenant, args, key=str(document.id)))
@@ -226,12 +226,12 @@ async def queue(tx: Transaction, document: Document) -> None:
 class _Source:
     """The passages that a document's chunks become."""
 
-    def __init__(self, document: Document, read: Text) -> None:
+    def __init__(self, document: DocumentRow, read: Text) -> None:
         self.document = document
         self.total = len(read.chunks)
         self._text = read.content
         self._spans = [Span(start, end) for start, end in read.chunks]
-        self._sections = [Section(**section) for section in read.sections]
+        self._sections = [TextSection(**section) for section in read.sections]
         self._starts = [section.start for section in self._sections]
 
     def texts(self, first: int) -> list[str]:
@@ -278,6 +278,6 @@ class _Source:
             if section.page is not None
         ]
 
-    def _section(self, at: int) -> Section:
+    def _section(self, at: int) -> TextSection:
         index = bisect_right(self._starts, at) - 1
-        return self._sections[index] if index >= 0 else Section(0)
+        return self._sections[index] if index >= 0 else TextSection(0)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from memserver.messages import Retriever, Source
+from memserver.messages import PassageSource, Retriever
 from memserver.storage.passage_search import Ranked
 
 RANK_CONSTANT = 5
@@ -22,17 +22,19 @@ T = TypeVar("T", bound=Hashable)
 class Fused:
     ranked: Ranked
     score: float
-    sources: tuple[Source, ...]
+    sources: tuple[PassageSource, ...]
 
 
 def fuse(orders: Sequence[tuple[Retriever, Sequence[Ranked]]]) -> list[Fused]:
     """What the retrievers found, best first; of a single one, with the scores that it gave."""
     scores = _sum_gains([[each.passage_id for each in found] for _, found in orders])
-    sources: dict[UUID, list[Source]] = {}
+    sources: dict[UUID, list[PassageSource]] = {}
     ranked: dict[UUID, Ranked] = {}
     for retriever, found in orders:
         for rank, each in enumerate(found, 1):
-            sources.setdefault(each.passage_id, []).append(Source(retriever, rank, each.score))
+            sources.setdefault(each.passage_id, []).append(
+                PassageSource(retriever, rank, each.score)
+            )
             ranked[each.passage_id] = each
     if len(orders) == 1:
         scores = {id_: each.score for id_, each in ranked.items()}

@@ -6,7 +6,7 @@ PAGE_SIZE = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ResultPage:
     """A request for one page; pages count from 1."""
 
     number: int = 1
@@ -24,7 +24,7 @@ class Page:
 
 
 def header(
-    shown: int, page: Page, total: int, *, reachable: int | None = None, exact: bool = True
+    shown: int, page: ResultPage, total: int, *, reachable: int | None = None, exact: bool = True
 ) -> str:
     """The first line of a search tool's answer: "Showing 10 of 124 results (page 1/13):".
 

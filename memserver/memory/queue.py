@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from memserver.messages import Message
+from memserver.messages import Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +69,10 @@ class Budget:
         """The same in tokens as we count them."""
         return int(self.largest / max(self.scale, LEAST_OF_LONG))
 
-    def shown(self, message: Message) -> int:
+    def shown(self, message: Entry) -> int:
         return min(self._tokens(message), self.largest)
 
-    def used(self, queue: Sequence[Message]) -> int:
+    def used(self, queue: Sequence[Entry]) -> int:
         # No calls for each message that can be spared: this is needed several times in each step.
         largest, scale, of_long = self.largest, self.scale, max(self.scale, LEAST_OF_LONG)
         used = self.fixed
@@ -81,25 +81,25 @@ class Budget:
             used += size if size < largest else largest
         return used
 
-    def fits(self, queue: Sequence[Message]) -> bool:
+    def fits(self, queue: Sequence[Entry]) -> bool:
         return self.used(queue) <= self.capacity
 
-    def under_pressure(self, queue: Sequence[Message]) -> bool:
+    def under_pressure(self, queue: Sequence[Entry]) -> bool:
         """Whether the agent should save what matters before it is evicted."""
         return self._reaches(WARN_AT, queue)
 
-    def over_target(self, queue: Sequence[Message]) -> bool:
+    def over_target(self, queue: Sequence[Entry]) -> bool:
         """Whether the next message may find no room."""
         return self._reaches(COMPACT_AT, queue)
 
     def with_scale(self, scale: float) -> "Budget":
         return replace(self, fixed=scale_up(self.fixed, scale / self.scale), scale=scale)
 
-    def _tokens(self, message: Message) -> int:
+    def _tokens(self, message: Entry) -> int:
         scale = self.scale if message.tokens <= LONG else max(self.scale, LEAST_OF_LONG)
         return scale_up(message.tokens, scale)
 
-    def _reaches(self, mark: Mark, queue: Sequence[Message]) -> bool:
+    def _reaches(self, mark: Mark, queue: Sequence[Entry]) -> bool:
         used = self.used(queue)
         return (
             used >= mark.of_prompt * self.capacity and used - self.fixed >= mark.of_room * self.room
@@ -111,7 +111,7 @@ def scale_up(counted: int, scale: float) -> int:
     return math.ceil(counted * scale)
 
 
-def entries_to_evict(queue: Sequence[Message], budget: Budget) -> int:
+def entries_to_evict(queue: Sequence[Entry], budget: Budget) -> int:
     """How many of the oldest entries go: half of the queue's tokens, but never the newest entry."""
     sizes = [budget.shown(message) for message in queue]
     goal = min(sum(sizes), budget.room) * EVICT_SHARE

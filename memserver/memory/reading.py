@@ -15,16 +15,16 @@ from memserver.memory.results import (
     DENSEST,
     MOST_CHARACTERS,
     READ_TOOL,
-    Reader,
+    ResultReader,
     message_label,
     message_result,
     passage_label,
     passage_result,
     shrink,
 )
-from memserver.messages import Message, Passage
+from memserver.messages import Entry, StoredPassage
 from memserver.storage import collections, passages, recall
-from memserver.storage.collections import Collection
+from memserver.storage.collections import CollectionRow
 from memserver.storage.database import Transaction
 from memserver.storage.rows import PageQuery
 
@@ -36,20 +36,20 @@ class LabelledItem:
     """A message or passage with the labels of those before and after it, where there are such."""
 
     label: str
-    item: Message | Passage
+    item: Entry | StoredPassage
     before: str | None  # the label of the one before
     after: str | None  # the label of the one after
 
     @property
     def text(self) -> str:
         """All of it: of a message that was a call of a tool, the call and its result."""
-        record = None if isinstance(self.item, Passage) else self.item.call
+        record = None if isinstance(self.item, StoredPassage) else self.item.call
         if record is None or self.item.text:
             return self.item.text
         arguments = json.dumps(dict(record.call.arguments), ensure_ascii=False)
         return f"{record.call.name} {arguments}\n{record.result or ''}".rstrip()
 
-    async def describe(self, start: int, zone: tzinfo, reader: Reader) -> str:
+    async def describe(self, start: int, zone: tzinfo, reader: ResultReader) -> str:
         """As much as a reader has room for, from a character on, and how to read on."""
         text = self.text
         if not 1 <= start <= max(1, len(text)):
@@ -67,8 +67,8 @@ class LabelledItem:
         end = cut_after(text, at, end)
         return self._head(at, zone, reader) + text[at:end] + self._tail(at, end)
 
-    def _head(self, at: int, zone: tzinfo, reader: Reader) -> str:
-        if isinstance(self.item, Passage):
+    def _head(self, at: int, zone: tzinfo, reader: ResultReader) -> str:
+        if isinstance(self.item, StoredPassage):
             result = passage_result(self.item, self.label, zone)
             return result.head(result.origin.page_at(at), reader)
         return message_result(self.item, zone).head(None, reader)
@@ -104,7 +104,7 @@ async def find(
     return await _passage(tx, _collection(searched, label, place), number, searched)
 
 
-async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Message:
+async def message_at(tx: Transaction, agent_id: UUID, position: int) -> Entry:
     found = await recall.history_page(tx, agent_id, PageQuery(1, position - 1))
     if not found or found[0].position != position:
         raise NotFound(f"There is no message {message_label(position)}.")
@@ -126,7 +126,7 @@ async def _message(
 
 
 async def _passage(
-    tx: Transaction, place: Collection, number: int, searched: Sequence[Collection]
+    tx: Transaction, place: CollectionRow, number: int, searched: Sequence[CollectionRow]
 ) -> LabelledItem:
     found = await passages.get_with_neighbours(tx, place.id, number)
     name = None if place is searched[0] else place.name
@@ -140,7 +140,7 @@ async def _passage(
     return LabelledItem(label, here, before, after)
 
 
-def _collection(searched: Sequence[Collection], label: str, name: str | None) -> Collection:
+def _collection(searched: Sequence[CollectionRow], label: str, name: str | None) -> CollectionRow:
     """The collection of this name as a model reads it; without one, the agent's own."""
     if name is None:
         return searched[0]

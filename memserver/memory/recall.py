@@ -13,14 +13,14 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
 from memserver.memory.fusion import fuse_orders
 from memserver.memory.message_index import parts_of
-from memserver.memory.paging import Page, header
-from memserver.memory.results import Reader, describe, message_result
-from memserver.messages import Message
+from memserver.memory.paging import ResultPage, header
+from memserver.memory.results import ResultReader, describe, message_result
+from memserver.messages import Entry
 from memserver.storage import message_index, message_vectors, recall
 from memserver.storage.database import LazyTransaction, Transaction
 from memserver.storage.nearest_messages import nearest
 from memserver.storage.recall import RecallQuery, SearchCursor, SearchPage, SearchWindow
-from memserver.wire.messages import FoundBy, RecallMode
+from memserver.wire.messages import Coverage, FoundBy, RecallMode
 
 logger = logging.getLogger(__name__)
 
@@ -34,19 +34,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
-    """How many of an agent's messages can be found by meaning; `complete`: all of turns that have ended."""
-
-    embedded: int
-    messages: int
-    complete: bool
-
-
-@dataclass(frozen=True, slots=True)
 class RecallHit:
     """A message that was found."""
 
-    message: Message
+    message: Entry
     found_by: tuple[FoundBy, ...] = ()  # what found it; empty where only dates and roles were given
     # Of its text, what means most nearly what was looked for; None if it wasn't found by meaning
     part: slice | None = None
@@ -62,12 +53,12 @@ class RecallPage:
     total: int  # of all pages; `exact`: whether that is all, or there are more
     exact: bool
     next: str | None  # the cursor of what follows, for a search by text, date or role alone
-    page: Page  # which page it is
+    page: ResultPage  # which page it is
     coverage: Coverage | None = None  # how much can be found by meaning, where that was looked for
     failed: bool = False  # whether it could not be looked for by meaning
     query: str = ""  # what was looked for
 
-    async def describe(self, zone: tzinfo, reader: Reader) -> str:
+    async def describe(self, zone: tzinfo, reader: ResultReader) -> str:
         """The answer of a search tool, its times in this zone, for who reads it."""
         results = [
             message_result(hit.message, zone, found_by=hit.found_by, part=hit.part)
@@ -90,7 +81,7 @@ class RecallStorage:
         transaction: LazyTransaction,
         agent_id: UUID,
         query: RecallQuery,
-        page: Page,
+        page: ResultPage,
         mode: RecallMode = "hybrid",
         *,
         patience: float | None = None,
@@ -131,7 +122,7 @@ class RecallStorage:
         tx: Transaction,
         agent_id: UUID,
         query: RecallQuery,
-        page: Page,
+        page: ResultPage,
         found: tuple[int, bool, list[int]],
     ) -> RecallPage:
         """A page of messages that hold the very text, of which the first are known."""
@@ -203,7 +194,7 @@ class _Ranked:
     score: float | None = None
 
 
-def _hit(message: Message, ranked: _Ranked, exact: bool) -> RecallHit:
+def _hit(message: Entry, ranked: _Ranked, exact: bool) -> RecallHit:
     part = None
     if ranked.part is not None:
         part = next(islice(parts_of(message.text), ranked.part, None), None)
@@ -219,11 +210,18 @@ async def _state(
     complete = settled <= (state.embedded_to if state else 0)
     if not complete:
         await message_index.request(tx, agent_id)
-    return state, Coverage(state.messages if state else 0, messages, complete)
+    return state, Coverage(
+        embedded=state.messages if state else 0, messages=messages, complete=complete
+    )
 
 
 async def search(
-    tx: Transaction, agent_id: UUID, query: RecallQuery, page: Page, *, count_to: int = COUNTED_TO
+    tx: Transaction,
+    agent_id: UUID,
+    query: RecallQuery,
+    page: ResultPage,
+    *,
+    count_to: int = COUNTED_TO,
 ) -> RecallPage:
     """The messages that hold the query's very text, newest first; without a text, oldest first."""
     # A bigint offset: a page number may be anything.
@@ -238,7 +236,7 @@ async def search(
 
 async def search_after(
     tx: Transaction, agent_id: UUID, query: RecallQuery, cursor: str, limit: int
-) -> tuple[tuple[Message, ...], str | None]:
+) -> tuple[tuple[Entry, ...], str | None]:
     """The results after a cursor, whatever has arrived since it was given; and the next cursor.
 
     Raises:

@@ -11,8 +11,8 @@ from datetime import tzinfo
 from typing import Any, TypeVar
 
 from memserver.memory.excerpt import Matched, Query, one_line
-from memserver.memory.paging import PAGE_SIZE, Page
-from memserver.messages import Message, Passage
+from memserver.memory.paging import PAGE_SIZE, ResultPage
+from memserver.messages import Entry, StoredPassage
 from memserver.text import snippet, stamp
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ SHOWN_ORIGIN, ORIGIN_SHARE = 60, 64
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ResultReader:
     """The model that reads results."""
 
     window: int  # its tokens, of prompt and output together
@@ -44,10 +44,10 @@ class Reader:
     room: Callable[[], Awaitable[int]] | None = None
     can_read_on: bool = True  # whether it has the tool `memory_read`
 
-    def page(self, number: int) -> Page:
+    def page(self, number: int) -> ResultPage:
         """A page with as many results as are worth reading in its tokens."""
         size = self.window // SHARE // TOKENS_OF_A_RESULT
-        return Page(number, max(1, min(PAGE_SIZE, size)))
+        return ResultPage(number, max(1, min(PAGE_SIZE, size)))
 
     async def limit(self) -> int:
         counted = int(self.window // SHARE / self.scale)
@@ -121,7 +121,7 @@ class Result:
         by_part = not {"exact", "words"}.intersection(self.found_by)
         return Matched(self.text, query, self.part, by_part=by_part)
 
-    def head(self, page: int | None, reader: Reader) -> str:
+    def head(self, page: int | None, reader: ResultReader) -> str:
         """What stands before the text: [p17, 2026-02-07 14:03, rules.pdf, page 3]."""
         origin = self.origin.describe(page, min(SHOWN_ORIGIN, reader.window // ORIGIN_SHARE))
         about = [self.label, self.at, " and ".join(self.found_by), *origin]
@@ -130,7 +130,7 @@ class Result:
 
 
 def message_result(
-    message: Message, zone: tzinfo, *, found_by: Sequence[str] = (), part: slice | None = None
+    message: Entry, zone: tzinfo, *, found_by: Sequence[str] = (), part: slice | None = None
 ) -> Result:
     at = stamp(message.created_at, zone)
     return Result(
@@ -138,7 +138,7 @@ def message_result(
     )
 
 
-def passage_result(passage: Passage, label: str, zone: tzinfo) -> Result:
+def passage_result(passage: StoredPassage, label: str, zone: tzinfo) -> Result:
     at = stamp(passage.created_at, zone)
     return Result(label, passage.text, at, origin=Origin.of(passage.metadata))
 
@@ -170,7 +170,7 @@ class _Line:
         return f"{self.head}{self.matched.excerpt(characters)}{self.tail}"
 
 
-async def describe(head: str, results: Sequence[Result], query: str, reader: Reader) -> str:
+async def describe(head: str, results: Sequence[Result], query: str, reader: ResultReader) -> str:
     """The answer of a search tool, each result on a line after the `head`; an empty query was no text."""
     if not results:
         return head
@@ -208,14 +208,14 @@ async def offload(work: Callable[[], T], characters: int) -> T:
     return work() if characters <= INLINE_CHARACTERS else await asyncio.to_thread(work)
 
 
-def _line(result: Result, query: Query, reader: Reader) -> _Line:
+def _line(result: Result, query: Query, reader: ResultReader) -> _Line:
     matched = result.matched(query)
     on = f"; {READ_TOOL} {result.label}" if reader.can_read_on else ""
     head = result.head(result.origin.page_of(matched), reader)
     return _Line(head, f" (of {len(result.text):,} characters{on})", matched)
 
 
-async def _fitting(head: str, lines: Sequence[_Line], reader: Reader) -> list[str]:
+async def _fitting(head: str, lines: Sequence[_Line], reader: ResultReader) -> list[str]:
     """The lines, so that they take no more tokens than the reader has for a page; counted once or twice."""
     limit = await reader.limit()
     sizes = [min(line.length, MOST_CHARACTERS) for line in lines]

@@ -16,7 +16,7 @@ from memserver.llm.base import ChatModel
 from memserver.memory.extract import extract
 from memserver.memory.queue import scale_up
 from memserver.memory.shortening import shorten
-from memserver.messages import Message, PromptMessage
+from memserver.messages import Entry, PromptMessage
 from memserver.prompts import Prompts
 from memserver.text import snippet, stamp
 
@@ -61,7 +61,7 @@ class Summarizer:
         self._scale = scale or 1.0
         self._method = method
 
-    async def fold(self, old: str, evicted: Sequence[Message], limit: int) -> Summary:
+    async def fold(self, old: str, evicted: Sequence[Entry], limit: int) -> Summary:
         """The summary, within `limit` tokens, of the old one and of what leaves the queue, oldest first."""
         lines = [line for message in evicted if (line := transcript_line(message, self._zone))]
         if self._method == "extract":
@@ -153,7 +153,7 @@ def _describe(error: ModelError) -> str:
     return f"{error.code}: {error.message}"
 
 
-def transcript_line(message: Message, zone: tzinfo) -> str:
+def transcript_line(message: Entry, zone: tzinfo) -> str:
     """A message as the summariser reads it; empty for what holds nothing to remember."""
     if message.role == "system":
         return ""

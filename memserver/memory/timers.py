@@ -7,7 +7,7 @@ from memserver.errors import InvalidInput
 from memserver.storage import jobs, timers
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
-from memserver.storage.timers import Timer
+from memserver.storage.timers import TimerRow
 from memserver.text import clean
 
 JOB = "timer"  # the job's name
@@ -17,7 +17,7 @@ FARTHEST = timedelta(days=3653)
 
 async def set_timer(
     tx: Transaction, tenant: str, agent_id: UUID, *, text: str, due: datetime, now: datetime
-) -> Timer:
+) -> TimerRow:
     """Set a timer for an agent that is there. Raises InvalidInput."""
     words = clean(text).strip()
     if not words:

@@ -14,7 +14,7 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingRejected, NotFound
 from memserver.memory.chunking import embed_whole
 from memserver.storage import collections, jobs, passages, vector_builds
-from memserver.storage.collections import Collection, Outdated
+from memserver.storage.collections import CollectionRow, Outdated
 from memserver.storage.database import Database
 from memserver.storage.jobs import Handler, Job, JobRun
 from memserver.storage.languages import PendingPassage
@@ -31,7 +31,7 @@ _INDEX_BYTES = 1500
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class BuildProgress:
     """How far a build is: vectors stored, of so many passages; `state` says what comes now."""
 
     stored: int
@@ -105,7 +105,7 @@ class VectorUpkeep:
         async with self._database.across_tenants() as tx:
             return await collections.of_other_models(tx, embedder.model, embedder.dimension)
 
-    async def reembed(self, outdated: Outdated, embedder: Embedder) -> AsyncIterator[Progress]:
+    async def reembed(self, outdated: Outdated, embedder: Embedder) -> AsyncIterator[BuildProgress]:
         """Give a collection vectors of this embedder's model, reporting progress; one deleted is done."""
         try:
             await self.begin(outdated.tenant, outdated.collection_id, embedder)
@@ -122,7 +122,7 @@ class VectorUpkeep:
                 key = str(each.collection_id)
                 await jobs.defer(tx, Job(REEMBED_JOB, each.tenant, arguments, key))
 
-    async def step(self, tenant: str, collection_id: UUID) -> Progress | None:
+    async def step(self, tenant: str, collection_id: UUID) -> BuildProgress | None:
         """Do the next bounded piece of a collection's build; None when nothing is left to do."""
         async with self._database.tenant(tenant) as tx:
             collection = await collections.get(tx, collection_id)
@@ -139,9 +139,9 @@ class VectorUpkeep:
                     await vector_builds.end_filling(tx, build)
                 elif await vector_builds.switch(tx, build):
                     logger.info("Collection %s has its new vectors.", collection_id)
-        return Progress(build.stored, collection.passage_count, build.state)
+        return BuildProgress(build.stored, collection.passage_count, build.state)
 
-    async def _add(self, tenant: str, collection: Collection, build: Build) -> bool:
+    async def _add(self, tenant: str, collection: CollectionRow, build: Build) -> bool:
         """Store the next vectors; returns whether there may be as many more.
 
         A batch that is not full was the last one: waiting for an empty one would be waiting for the end

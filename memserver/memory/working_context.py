@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from uuid import UUID
 
 from memserver.errors import Conflict, InvalidInput, ToolError, VersionConflict
-from memserver.messages import Section
+from memserver.messages import MemorySection
 from memserver.storage import sections
 from memserver.storage.database import Transaction
 from memserver.storage.sections import Editor, StoredSection
@@ -26,10 +26,10 @@ class Rewrite:
     description: str | None = None
 
 
-def default_sections() -> tuple[Section, ...]:
+def default_sections() -> tuple[MemorySection, ...]:
     return (
-        Section("persona", DEFAULT_PERSONA, DEFAULT_LIMIT, "Who you are."),
-        Section("human", "", DEFAULT_LIMIT, "What you know of the person you talk with."),
+        MemorySection("persona", DEFAULT_PERSONA, DEFAULT_LIMIT, "Who you are."),
+        MemorySection("human", "", DEFAULT_LIMIT, "What you know of the person you talk with."),
     )
 
 
@@ -117,7 +117,7 @@ def check_version(stored: StoredSection, expected: int | None) -> None:
         )
 
 
-def check_limit(section: Section) -> None:
+def check_limit(section: MemorySection) -> None:
     if len(section.text) > section.limit:
         raise InvalidInput(
             f"Section {section.name!r} holds at most {section.limit} characters; with this edit it "

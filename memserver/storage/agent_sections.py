@@ -11,20 +11,13 @@ from memserver.storage.database import Transaction
 from memserver.storage.missing import no_agent
 from memserver.storage.rows import PageQuery, fetch_all, paginate
 from memserver.storage.sections import RENEW_STATISTICS
+from memserver.wire.sections import Reader
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
     name: str
     section_id: UUID
-
-
-@dataclass(frozen=True, slots=True)
-class Reader:
-    agent_id: UUID
-    agent_name: str
-    section: str
-    read_only: bool
 
 
 async def lock(tx: Transaction, agent_id: UUID) -> list[Link]:

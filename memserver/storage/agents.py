@@ -10,7 +10,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from memserver.errors import NotFound
-from memserver.messages import JsonObject, Section
+from memserver.messages import JsonObject, MemorySection
 from memserver.storage import agent_sections, collections
 from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
@@ -21,7 +21,7 @@ from memserver.storage.watched import allow_long_statements
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class AgentRow:
     """An agent as it is stored; `options` are its own settings, checked where they are used.
 
     `language` is its own collection's, `message_count` what recall storage holds of it; a turn, which doesn't
@@ -45,7 +45,7 @@ class Agent:
 @dataclass(frozen=True, slots=True)
 class NewAgent:
     name: str
-    sections: Sequence[Section]
+    sections: Sequence[MemorySection]
     embedding_model: str
     dimension: int
     model: str | None = None
@@ -90,7 +90,7 @@ SELECT * FROM agent
 """
 
 
-async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
+async def create(tx: Transaction, tenant: str, new: NewAgent) -> AgentRow:
     """Create an agent with its own collection and sections. Raises Conflict, or InvalidInput for a language."""
     if new.language != AUTO:
         await collections.check_language(tx, new.language)
@@ -114,23 +114,23 @@ async def create(tx: Transaction, tenant: str, new: NewAgent) -> Agent:
         "descriptions": [section.description for section in sections],
     }
     with refuse_taken_name("an agent", new.name):
-        agent = await fetch_one(tx, Agent, _CREATE, parameters)
+        agent = await fetch_one(tx, AgentRow, _CREATE, parameters)
     return replace(agent, language=new.language)
 
 
-_TABLE = Table(Agent, "agents", _COLUMNS, no_agent)
+_TABLE = Table(AgentRow, "agents", _COLUMNS, no_agent)
 get, id_of, list_page = _TABLE.get, _TABLE.id_of, _TABLE.list_page
 
 
-async def find(tx: Transaction, named: str) -> Agent:
+async def find(tx: Transaction, named: str) -> AgentRow:
     """The agent of this id or name; the id counts where both fit."""
     with suppress(ValueError, NotFound):
         return await get(tx, UUID(named))
     query = f"SELECT {_COLUMNS} FROM agents WHERE name = %s"
-    return await fetch_one(tx, Agent, query, [named], no_agent(named))
+    return await fetch_one(tx, AgentRow, query, [named], no_agent(named))
 
 
-async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) -> Agent:
+async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) -> AgentRow:
     """Change name, model, system_prompt, options or metadata; absent keys stay."""
     with refuse_taken_name("an agent", changes.get("name")):
         return await _TABLE.update(tx, agent_id, changes)

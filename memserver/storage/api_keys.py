@@ -20,13 +20,12 @@ from memserver.storage.ids import new_id
 from memserver.storage.rows import (
     PageQuery,
     Table,
-    columns_of,
     fetch_all,
     fetch_one,
     fetch_optional,
     fetch_value,
 )
-from memserver.wire.keys import Scope
+from memserver.wire.keys import ApiKey, Scope, Tenant
 
 DEFAULT_TENANT = "default"
 """The server's own tenant: everybody's while there are no keys. Its admins are the server's operators."""
@@ -47,19 +46,7 @@ class NewKey:
     expires_at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKey(NewKey):
-    """A key as it is stored; `prefix` is the beginning of its secret, to recognise it by."""
-
-    id: UUID
-    tenant: str
-    prefix: str
-    created_at: datetime
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-
-
-_COLUMNS = columns_of(ApiKey)
+_COLUMNS = ", ".join(ApiKey.model_fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +56,6 @@ class KnownKey:
     scopes: Sequence[Scope]
     expires_at: datetime | None
     revoked_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
-    tenant: str
-    created_at: datetime
 
 
 def new_secret() -> str:

@@ -9,9 +9,9 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import CallRecord, JsonObject, ToolCall
+from memserver.messages import CallRecord, FunctionCall, JsonObject
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, Turn, turn_from_row
+from memserver.storage.inbox import PLACES_PER_TURN, TURN_COLUMNS, TurnRow, turn_from_row
 from memserver.storage.rows import PageQuery, fetch_one, paginate
 
 AUTOMATIC = "auto_"
@@ -24,13 +24,17 @@ def is_automatic(record: CallRecord) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class WaitingCall:
-    """A call that waits, and whose it is; `position` is its place in the agent's history."""
+class OpenCall:
+    """A call that waits, and whose it is; `position` is its place in the agent's history.
+
+    `of_request`: its tool is one that the client's request brought to this turn alone.
+    """
 
     agent_id: UUID
     position: int
     record: CallRecord
     created_at: datetime
+    of_request: bool
 
     @property
     def turn(self) -> int:
@@ -38,13 +42,14 @@ class WaitingCall:
         return self.position // PLACES_PER_TURN
 
 
-_COLUMNS = """c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c.waits_for, c.answer,
-    c.created_at"""
+_COLUMNS = f"""c.agent_id, c.position, c.call_id, c.name, c.arguments, c.state, c.waits_for, c.answer,
+    c.created_at, coalesce((SELECT t.request->'names' ? c.name FROM turns t WHERE t.agent_id = c.agent_id
+                            AND t.turn = c.position / {PLACES_PER_TURN}), false) AS of_request"""
 
 
 async def list_waiting(
     tx: Transaction, page: PageQuery, *, agent_id: UUID | None = None
-) -> list[WaitingCall]:
+) -> list[OpenCall]:
     """A page of the calls that wait for an answer, at most one an agent, by the agent's age."""
     query = f"""SELECT {_COLUMNS} FROM tool_calls c
                 WHERE c.state = 'waiting' AND c.answer IS NULL
@@ -58,19 +63,9 @@ async def overdue(tx: Transaction, seconds: float, at_most: int) -> list[tuple[U
     return [(row["agent_id"], row["tenant"], row["call_id"]) for row in await cursor.fetchall()]
 
 
-async def lock(
-    tx: Transaction, agent_id: UUID, call_id: str, *, key: str | None = None
-) -> WaitingCall:
-    """A call that waits for an answer; until the transaction ends nobody else answers it.
-
-    With a key it may also be one that was answered under that key.
-
-    Raises:
-        NotFound: the agent has made no such call.
-        Conflict: it doesn't wait, or was answered already.
-    """
-    await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
-    call = await fetch_one(
+async def get(tx: Transaction, agent_id: UUID, call_id: str) -> OpenCall:
+    """A call, whether it waits or not. Raises NotFound: the agent has made no such call."""
+    return await fetch_one(
         tx,
         _waiting,
         f"""SELECT {_COLUMNS} FROM tool_calls c WHERE c.agent_id = %s AND c.call_id = %s
@@ -81,6 +76,21 @@ async def lock(
             hint="GET /v1/calls/waiting lists those that wait.",
         ),
     )
+
+
+async def lock(
+    tx: Transaction, agent_id: UUID, call_id: str, *, key: str | None = None
+) -> OpenCall:
+    """A call that waits for an answer; until the transaction ends nobody else answers it.
+
+    With a key it may also be one that was answered under that key.
+
+    Raises:
+        NotFound: the agent has made no such call.
+        Conflict: it doesn't wait, or was answered already.
+    """
+    await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
+    call = await get(tx, agent_id, call_id)
     given = call.record.answer
     if given is not None and key is not None and given.get("key") == key:
         return call
@@ -96,7 +106,7 @@ async def lock(
 
 async def lock_of_turn(
     tx: Transaction, agent_id: UUID, turn: int, *, key: str | None = None
-) -> WaitingCall:
+) -> OpenCall:
     """The call with which a turn waits; until the transaction ends nobody else answers it.
 
     With a key it may also be the call of the turn that was answered under that key.
@@ -120,8 +130,16 @@ async def lock_of_turn(
     )
 
 
-async def answer(tx: Transaction, call: WaitingCall, given: JsonObject, worker: str) -> Turn:
+async def answer(
+    tx: Transaction,
+    call: OpenCall,
+    given: JsonObject,
+    worker: str,
+    request: JsonObject | None = None,
+) -> TurnRow:
     """Store the answer to a call that `lock` gave; its turn goes back to the head of the inbox.
+
+    From now on a request that brings the answer is the turn's; without one a tool need not be called any more.
 
     Returns:
         The turn, which is resumed by the worker that takes the agent's lease.
@@ -133,9 +151,20 @@ async def answer(tx: Transaction, call: WaitingCall, given: JsonObject, worker: 
     await tx.execute("UPDATE agent_state SET paused = false WHERE agent_id = %s", [call.agent_id])
     # It was no crash that it has to be taken up again.
     cursor = await tx.execute(
-        f"""UPDATE turns t SET state = 'waiting', attempts = 0, posted_by = %s
-            WHERE t.agent_id = %s AND t.turn = %s RETURNING {TURN_COLUMNS}""",
-        [worker, call.agent_id, call.turn],
+        f"""UPDATE turns t SET state = 'waiting', attempts = 0, posted_by = %(worker)s,
+                request = CASE WHEN %(request)s::jsonb IS NULL THEN t.request - 'choice'
+                    ELSE %(request)s::jsonb || jsonb_build_object('names',
+                        coalesce(t.request->'names', '[]') || (%(request)s::jsonb->'names'))
+                    END || jsonb_build_object('since', jsonb_build_object('steps', t.steps,
+                        'prompt_tokens', t.prompt_tokens, 'completion_tokens', t.completion_tokens,
+                        'cached_tokens', t.cached_tokens))
+            WHERE t.agent_id = %(agent_id)s AND t.turn = %(turn)s RETURNING {TURN_COLUMNS}""",
+        {
+            "worker": worker,
+            "agent_id": call.agent_id,
+            "turn": call.turn,
+            "request": None if request is None else Jsonb(request),
+        },
     )
     row = await cursor.fetchone()
     assert row is not None
@@ -156,7 +185,7 @@ async def made_in(
     return [(row["name"], row["done"]) for row in await cursor.fetchall()]
 
 
-def _waiting(**row: Any) -> WaitingCall:  # noqa: ANN401
-    call = ToolCall(row["call_id"], row["name"], row["arguments"])
+def _waiting(**row: Any) -> OpenCall:  # noqa: ANN401
+    call = FunctionCall(row["call_id"], row["name"], row["arguments"])
     record = CallRecord(call, row["state"], waits_for=row["waits_for"], answer=row["answer"])
-    return WaitingCall(row["agent_id"], row["position"], record, row["created_at"])
+    return OpenCall(row["agent_id"], row["position"], record, row["created_at"], row["of_request"])

@@ -45,7 +45,7 @@ class NewCollection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collection(NewCollection):
+class CollectionRow(NewCollection):
     """A collection as it is stored; `own` is that of an agent."""
 
     id: UUID
@@ -76,23 +76,23 @@ class Outdated:
     passage_count: int
 
 
-_COLUMNS, _OF_C = columns_of(Collection), columns_of(Collection, "c.")
+_COLUMNS, _OF_C = columns_of(CollectionRow), columns_of(CollectionRow, "c.")
 
 
 _TABLE = Table(
-    Collection, "collections", _COLUMNS, no_collection, listed="NOT own", changed="edited_at"
+    CollectionRow, "collections", _COLUMNS, no_collection, listed="NOT own", changed="edited_at"
 )
 get, lock, id_of, list_page = _TABLE.get, _TABLE.lock, _TABLE.id_of, _TABLE.list_page
 
 
-async def create(tx: Transaction, tenant: str, new: NewCollection) -> Collection:
+async def create(tx: Transaction, tenant: str, new: NewCollection) -> CollectionRow:
     """Create a shared collection. Raises Conflict, or InvalidInput for a language."""
     if new.language != AUTO:
         await check_language(tx, new.language)
     with refuse_taken_name("a collection", new.name):
         return await fetch_one(
             tx,
-            Collection,
+            CollectionRow,
             f"""INSERT INTO collections (id, tenant, name, description, metadata, language,
                     embedding_model, dimension, vectors_table)
                 VALUES (%(id)s, %(tenant)s, %(name)s, %(description)s, %(metadata)s, %(language)s,
@@ -119,7 +119,7 @@ async def check_language(tx: Transaction, language: str) -> None:
         )
 
 
-async def update(tx: Transaction, collection_id: UUID, changes: Mapping[str, Any]) -> Collection:
+async def update(tx: Transaction, collection_id: UUID, changes: Mapping[str, Any]) -> CollectionRow:
     """Change name, description or metadata; absent keys stay."""
     collection = await lock(tx, collection_id)
     if collection.own and "name" in changes:
@@ -140,17 +140,17 @@ async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
     )
 
 
-async def own_of(tx: Transaction, agent_id: UUID) -> Collection:
+async def own_of(tx: Transaction, agent_id: UUID) -> CollectionRow:
     query = f"""SELECT {_OF_C} FROM collections c JOIN agents a ON a.collection_id = c.id
                 WHERE a.id = %s"""
-    return await fetch_one(tx, Collection, query, [agent_id], no_agent(agent_id))
+    return await fetch_one(tx, CollectionRow, query, [agent_id], no_agent(agent_id))
 
 
-async def readable_by(tx: Transaction, agent_id: UUID) -> list[Collection]:
+async def readable_by(tx: Transaction, agent_id: UUID) -> list[CollectionRow]:
     """The agent's own collection first, then those attached to it. Raises NotFound."""
     query = f"""SELECT {_OF_C} FROM collections_of(%(agent)s) c ORDER BY
                 c.id = (SELECT collection_id FROM agents WHERE id = %(agent)s) DESC, c.name, c.id"""
-    found = await fetch_all(tx, Collection, query, {"agent": agent_id})
+    found = await fetch_all(tx, CollectionRow, query, {"agent": agent_id})
     if not found:
         raise no_agent(agent_id)
     return found

@@ -27,7 +27,7 @@ _NETWORK = {
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TransactionLimits:
     """Seconds that Postgres lets a transaction of ours wait."""
 
     # For its next statement; what it holds is free again when our process hangs for longer
@@ -48,7 +48,7 @@ class Route:
     url: str  # with what bounds a connection's waits
     pooled: bool  # whether a pooler stands between, so that nothing can be set for a connection
     prepares: bool  # whether statements are prepared
-    limits: Limits  # of each transaction; a pooled one has to set them itself
+    limits: TransactionLimits  # of each transaction; a pooled one has to set them itself
 
     @property
     def scope(self) -> str:
@@ -71,7 +71,7 @@ def with_timeouts(url: str) -> str:
     return make_conninfo(url, **{name: _NETWORK[name] for name in _NETWORK if name not in given})
 
 
-async def find_route(url: str, limits: Limits, prepared: Prepared = "auto") -> Route:
+async def find_route(url: str, limits: TransactionLimits, prepared: Prepared = "auto") -> Route:
     """Connect once, and see what stands between. Raises DatabaseError.
 
     A pooler makes up the process that a client is said to be connected to.

@@ -22,7 +22,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from pydantic_core import from_json
 
 from memserver.errors import DatabaseError
-from memserver.storage.connecting import Limits, Prepared, find_route, with_timeouts
+from memserver.storage.connecting import Prepared, TransactionLimits, find_route, with_timeouts
 from memserver.storage.failures import (
     AWAY,
     BUSY,
@@ -60,12 +60,12 @@ class Database:
         url: str,
         *,
         pool_size: int = 10,
-        limits: Limits | None = None,
+        limits: TransactionLimits | None = None,
         prepared: Prepared = "auto",
     ) -> None:
         self.url = url
         self._pool_size = pool_size
-        self._limits = limits or Limits()
+        self._limits = limits or TransactionLimits()
         self._prepared = prepared
         self._scope = "SELECT set_config('memserver.tenant', %s, true)"
         self._scope_across = ""

@@ -16,7 +16,7 @@ from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, MemserverError, NotFound
 from memserver.storage import collections, passages
-from memserver.storage.collections import Collection
+from memserver.storage.collections import CollectionRow
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id, nth_id
 from memserver.storage.rows import (
@@ -34,7 +34,7 @@ State = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class DocumentRow:
     """A document as it is stored; without its file and its text."""
 
     id: UUID
@@ -77,7 +77,7 @@ class Text:
     chunks: Sequence[tuple[int, int]]
 
 
-_COLUMNS, _OF_D = columns_of(Document), columns_of(Document, "d.")
+_COLUMNS, _OF_D = columns_of(DocumentRow), columns_of(DocumentRow, "d.")
 
 
 def _no_document(document_id: UUID) -> NotFound:
@@ -87,16 +87,16 @@ def _no_document(document_id: UUID) -> NotFound:
     )
 
 
-_TABLE = Table(Document, "documents", _COLUMNS, _no_document)
+_TABLE = Table(DocumentRow, "documents", _COLUMNS, _no_document)
 get = _TABLE.get
 
 
 async def create(
-    tx: Transaction, collection: Collection, upload: Upload, kind: str, sha256: bytes
-) -> Document:
+    tx: Transaction, collection: CollectionRow, upload: Upload, kind: str, sha256: bytes
+) -> DocumentRow:
     return await fetch_one(
         tx,
-        Document,
+        DocumentRow,
         f"""WITH created AS (
                 INSERT INTO documents
                     (id, tenant, collection_id, name, kind, bytes, sha256, tags, metadata)
@@ -121,23 +121,25 @@ async def create(
     )
 
 
-async def find_by_content(tx: Transaction, collection_id: UUID, sha256: bytes) -> Document | None:
+async def find_by_content(
+    tx: Transaction, collection_id: UUID, sha256: bytes
+) -> DocumentRow | None:
     """The collection's oldest document with this content that hasn't failed and wasn't cancelled."""
     query = f"""SELECT {_COLUMNS} FROM documents
                 WHERE collection_id = %s AND sha256 = %s AND state NOT IN ('failed', 'cancelled')
                 ORDER BY id LIMIT 1"""
-    return await fetch_optional(tx, Document, query, [collection_id, sha256])
+    return await fetch_optional(tx, DocumentRow, query, [collection_id, sha256])
 
 
-async def lock(tx: Transaction, document_id: UUID) -> Document:
+async def lock(tx: Transaction, document_id: UUID) -> DocumentRow:
     """Fetch one document for a change, its collection's row held too. Raises NotFound."""
     await collections.lock(tx, (await get(tx, document_id)).collection_id)
     return await _TABLE.lock(tx, document_id)
 
 
-async def list_page(tx: Transaction, collection_id: UUID, page: PageQuery) -> list[Document]:
+async def list_page(tx: Transaction, collection_id: UUID, page: PageQuery) -> list[DocumentRow]:
     query = f"SELECT {_COLUMNS} FROM documents WHERE collection_id = %(collection)s"
-    return await paginate(tx, Document, page, query, {"collection": collection_id}, by="id")
+    return await paginate(tx, DocumentRow, page, query, {"collection": collection_id}, by="id")
 
 
 async def file(tx: Transaction, document_id: UUID) -> bytes:
@@ -161,7 +163,7 @@ async def store_text(
     *,
     pages: int | None,
     warnings: Sequence[str],
-) -> Document:
+) -> DocumentRow:
     """Keep what was read, once; what another process stored before stays."""
     document = await lock(tx, document_id)
     await tx.execute(
@@ -173,17 +175,17 @@ async def store_text(
                     chunks_total = jsonb_array_length(t.chunks)
                 FROM document_texts t WHERE d.id = %s AND t.document_id = d.id RETURNING {_OF_D}"""
     values = [pages, Jsonb(list(warnings)), document_id]
-    return await fetch_one(tx, Document, query, values, _no_document(document_id))
+    return await fetch_one(tx, DocumentRow, query, values, _no_document(document_id))
 
 
-async def start(tx: Transaction, document_id: UUID) -> Document | None:
+async def start(tx: Transaction, document_id: UUID) -> DocumentRow | None:
     """Mark a document as running; None if it is gone, or not to be worked on."""
     query = f"""UPDATE documents SET state = 'running', started_at = coalesce(started_at, now())
                 WHERE id = %s AND state IN ('waiting', 'running') RETURNING {_COLUMNS}"""
-    return await fetch_optional(tx, Document, query, [document_id])
+    return await fetch_optional(tx, DocumentRow, query, [document_id])
 
 
-async def advance(tx: Transaction, document: Document, *, done: int, to: int) -> bool:
+async def advance(tx: Transaction, document: DocumentRow, *, done: int, to: int) -> bool:
     """Count chunks as done, in the transaction that stores their passages.
 
     Returns whether the document stands as it was seen, so that they may be stored.
@@ -213,14 +215,14 @@ async def note_error(
     )
 
 
-async def cancel(tx: Transaction, document_id: UUID) -> Document:
+async def cancel(tx: Transaction, document_id: UUID) -> DocumentRow:
     """Stop the work on a document; the passages that are stored stay. Raises Conflict: no work is left."""
     if (await lock(tx, document_id)).state not in {"waiting", "running", "cancelled"}:
         raise Conflict("The document is not being ingested any more.")
     return await _set_state(tx, document_id, "cancelled")
 
 
-async def resume(tx: Transaction, document_id: UUID) -> Document:
+async def resume(tx: Transaction, document_id: UUID) -> DocumentRow:
     """Continue a failed or cancelled document where it stood. Raises Conflict: it is done."""
     document = await lock(tx, document_id)
     if document.state == "done":
@@ -236,9 +238,9 @@ async def delete(tx: Transaction, document_id: UUID) -> None:
         await tx.execute("DELETE FROM documents WHERE id = %s", [document_id])
 
 
-async def _set_state(tx: Transaction, document_id: UUID, state: State) -> Document:
+async def _set_state(tx: Transaction, document_id: UUID, state: State) -> DocumentRow:
     query = f"""UPDATE documents SET state = %(state)s, error = NULL,
                     finished_at = CASE WHEN %(state)s = 'cancelled' THEN now() END
                 WHERE id = %(document)s RETURNING {_COLUMNS}"""
     parameters = {"document": document_id, "state": state}
-    return await fetch_one(tx, Document, query, parameters, _no_document(document_id))
+    return await fetch_one(tx, DocumentRow, query, parameters, _no_document(document_id))

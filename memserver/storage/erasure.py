@@ -217,7 +217,7 @@ async def _erase_messages(
         )
     # A key without a fingerprint is that of a message that was deleted. An error may quote it.
     await tx.execute(
-        """UPDATE turns SET fingerprint = NULL,
+        """UPDATE turns SET fingerprint = NULL, request = NULL,
                error = error || '{"message": "The turn failed; why was deleted with its messages.", "hint": ""}'
            WHERE agent_id = %s AND turn = ANY (%s::bigint[])""",
         [agent_id, sorted({position // PLACES_PER_TURN for position in positions})],

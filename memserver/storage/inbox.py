@@ -4,6 +4,8 @@ A posted message is one row of `turns` and its row of `messages`, written togeth
 the recall row, and from its commit on nothing can lose it.
 """
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,9 +13,10 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import psycopg
+from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import JsonObject, Role, Usage
+from memserver.messages import JsonObject, Role, TokenUsage
 from memserver.storage.database import Database, Transaction
 from memserver.storage.missing import no_agent
 
@@ -25,7 +28,7 @@ IMPORT_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnRow:
     """One entry of the inbox and what became of it; `attempts`: how often it was taken up."""
 
     agent_id: UUID
@@ -36,10 +39,12 @@ class Turn:
     attempts: int
     stop_reason: str | None
     error: JsonObject | None
-    usage: Usage
+    usage: TokenUsage
     posted_by: str
     created_at: datetime
     finished_at: datetime | None
+    request: JsonObject | None = None
+    """What the client's request brought to this turn alone, as `TurnRequest.stored` has it."""
 
     @property
     def ended(self) -> bool:
@@ -54,19 +59,21 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message from outside, or as the system's an event; `created_at` None means now."""
+    """A message from outside, or as the system's an event; `created_at` None means now; `request` as of its turn."""
 
     text: str
     tokens: int
     role: Role = "user"
     created_at: datetime | None = None
+    request: JsonObject | None = None
 
 
 class Posted(NamedTuple):
-    """What posting a message gave: its turn, and the model that the agent names."""
+    """What posting a message gave: its turn, the model that the agent names, and whether an earlier turn's call waits."""
 
-    turn: Turn
+    turn: TurnRow
     model: str | None
+    paused: bool
 
 
 class Envelope(NamedTuple):
@@ -76,10 +83,22 @@ class Envelope(NamedTuple):
     key: str | None = None
     fingerprint: str | None = None
 
+    @classmethod
+    def of(cls, worker: str, key: str | None, messages: Sequence[NewMessage]) -> "Envelope":
+        if key is None:
+            return cls(worker)
+        digest = hashlib.sha256()
+        for message in messages:
+            digest.update(f"{message.role}\0{message.created_at}\0{message.text}\0".encode())
+            if message.request is not None:
+                digest.update(json.dumps(message.request, sort_keys=True).encode())
+        return cls(worker, key, digest.hexdigest())
 
-_TURN_FIELDS = [name for name in Turn.__dataclass_fields__ if name != "usage"]
+
+_TURN_FIELDS = [name for name in TurnRow.__dataclass_fields__ if name != "usage"]
 TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.stop_reason, t.error,
-    t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at"""
+    t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at,
+    t.request"""
 
 # The running turn is the one after done_turn; looked up by its state, it is found by an index (see leases).
 FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
@@ -91,10 +110,11 @@ _POST = f"""
 WITH numbered AS (
     UPDATE agent_state SET next_turn = next_turn + 1, message_count = message_count + 1
     WHERE agent_id = %(agent_id)s
-    RETURNING agent_id, tenant, next_turn - 1 AS turn
+    RETURNING agent_id, tenant, next_turn - 1 AS turn, paused
 ), posted AS (
-    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by)
-    SELECT agent_id, turn, tenant, 'message', %(key)s, %(fingerprint)s, %(worker)s FROM numbered
+    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by, request)
+    SELECT agent_id, turn, tenant, 'message', %(key)s, %(fingerprint)s, %(worker)s, %(request)s
+    FROM numbered
     RETURNING *
 ), stored AS (
     INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
@@ -102,7 +122,8 @@ WITH numbered AS (
            coalesce(%(created_at)s, now())
     FROM posted
 )
-SELECT {TURN_COLUMNS}, a.model FROM posted t JOIN agents a ON a.id = t.agent_id
+SELECT {TURN_COLUMNS}, a.model, (SELECT paused FROM numbered) AS paused
+FROM posted t JOIN agents a ON a.id = t.agent_id
 """
 
 _POST_BATCHES = f"""
@@ -140,6 +161,7 @@ async def post(
         "text": new.text,
         "tokens": new.tokens,
         "created_at": new.created_at,
+        "request": None if new.request is None else Jsonb(new.request),
         **envelope._asdict(),
     }
     try:
@@ -150,10 +172,10 @@ async def post(
             row = await _first_with_key(tx, agent_id, envelope)
     if row is None:
         raise no_agent(agent_id)
-    return Posted(turn_from_row(row), row["model"])
+    return Posted(turn_from_row(row), row["model"], row["paused"])
 
 
-async def recount(tx: Transaction, turn: Turn, tokens: int) -> None:
+async def recount(tx: Transaction, turn: TurnRow, tokens: int) -> None:
     """Correct the tokens of the message that began a turn."""
     await tx.execute(
         "UPDATE messages SET tokens = %s WHERE agent_id = %s AND position = %s",
@@ -167,7 +189,7 @@ async def post_import(
     agent_id: UUID,
     messages: Sequence[NewMessage],
     envelope: Envelope,
-) -> Turn:
+) -> TurnRow:
     """Store past messages, in order, as turns of their own that ask the model for no reply.
 
     Returns:
@@ -195,7 +217,7 @@ async def post_import(
     return turn_from_row(rows[-1])
 
 
-async def get_turn(tx: Transaction, agent_id: UUID, turn: int) -> Turn:
+async def get_turn(tx: Transaction, agent_id: UUID, turn: int) -> TurnRow:
     """Fetch one turn. Raises NotFound."""
     cursor = await tx.execute(
         f"SELECT {TURN_COLUMNS} FROM turns t WHERE agent_id = %s AND turn = %s", [agent_id, turn]
@@ -215,13 +237,13 @@ async def waiting_agents(tx: Transaction, at_most: int) -> list[tuple[UUID, str]
     return [(row["agent_id"], row["tenant"]) for row in await cursor.fetchall()]
 
 
-def turn_from_row(row: dict[str, Any]) -> Turn:
-    usage = Usage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
-    return Turn(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
+def turn_from_row(row: dict[str, Any]) -> TurnRow:
+    usage = TokenUsage(row["prompt_tokens"], row["completion_tokens"], row["cached_tokens"])
+    return TurnRow(**{name: row[name] for name in _TURN_FIELDS}, usage=usage)
 
 
 async def _insert_messages(
-    tx: Transaction, turns: Sequence[Turn], tenant: str, messages: Sequence[NewMessage]
+    tx: Transaction, turns: Sequence[TurnRow], tenant: str, messages: Sequence[NewMessage]
 ) -> None:
     # COPY would be quicker, but Postgres refuses it under row-level security.
     places = [
@@ -247,8 +269,8 @@ async def _insert_messages(
 
 async def _first_with_key(tx: Transaction, agent_id: UUID, envelope: Envelope) -> dict[str, Any]:
     cursor = await tx.execute(
-        f"""SELECT {TURN_COLUMNS}, t.fingerprint, a.model
-            FROM turns t JOIN agents a ON a.id = t.agent_id
+        f"""SELECT {TURN_COLUMNS}, t.fingerprint, a.model, s.paused
+            FROM turns t JOIN agents a ON a.id = t.agent_id JOIN agent_state s ON s.agent_id = a.id
             WHERE t.agent_id = %s AND t.idempotency_key = %s""",
         [agent_id, envelope.key],
     )

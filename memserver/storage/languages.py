@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from memserver.storage import collections, jobs
-from memserver.storage.collections import AUTO, Collection
+from memserver.storage.collections import AUTO, CollectionRow
 from memserver.storage.database import Transaction
 from memserver.storage.jobs import Job
 from memserver.storage.rows import fetch_all, fetch_values
@@ -55,7 +55,7 @@ async def choose(
     return lexed, languages
 
 
-async def change(tx: Transaction, collection_id: UUID, language: str) -> Collection:
+async def change(tx: Transaction, collection_id: UUID, language: str) -> CollectionRow:
     """Change a collection's language; a job lexes its passages again.
 
     Until that is done a query is lexed in the old one, too.
@@ -74,13 +74,13 @@ async def change(tx: Transaction, collection_id: UUID, language: str) -> Collect
     return await collections.get(tx, collection_id)
 
 
-async def queue(tx: Transaction, collection: Collection) -> None:
+async def queue(tx: Transaction, collection: CollectionRow) -> None:
     """Have a collection's passages lexed again, from where that stands."""
     arguments = {"collection": str(collection.id)}
     await jobs.defer(tx, Job(JOB, collection.tenant, arguments, key=str(collection.id)))
 
 
-async def next_to_relex(tx: Transaction, collection: Collection) -> list[PendingPassage]:
+async def next_to_relex(tx: Transaction, collection: CollectionRow) -> list[PendingPassage]:
     """The next passages that may be lexed in another language than their collection's; none when all are done."""
     query = """SELECT id, number, content AS text, updated_at FROM passages
                WHERE collection_id = %s AND number > %s ORDER BY number LIMIT %s"""
@@ -90,7 +90,10 @@ async def next_to_relex(tx: Transaction, collection: Collection) -> list[Pending
 
 
 async def relex(
-    tx: Transaction, seen: Collection, passages: Sequence[PendingPassage], detected: Sequence[str]
+    tx: Transaction,
+    seen: CollectionRow,
+    passages: Sequence[PendingPassage],
+    detected: Sequence[str],
 ) -> None:
     """Lex passages in the languages that they are in, if the collection stands where it was seen."""
     collection = await collections.lock(tx, seen.id)
@@ -118,7 +121,7 @@ async def relex(
     )
 
 
-async def end(tx: Transaction, seen: Collection) -> None:
+async def end(tx: Transaction, seen: CollectionRow) -> None:
     """All passages are lexed in their collection's language: the old ones no longer count, nor do its common words."""
     collection = await collections.lock(tx, seen.id)
     if (collection.language, collection.relexed_to) != (seen.language, seen.relexed_to):

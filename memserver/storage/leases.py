@@ -10,7 +10,7 @@ from uuid import UUID
 
 from memserver.errors import LeaseLost
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import TURN_COLUMNS, Turn, turn_from_row
+from memserver.storage.inbox import TURN_COLUMNS, TurnRow, turn_from_row
 from memserver.storage.snapshots import SNAPSHOT_COLUMNS, AgentSnapshot, snapshot_from_row
 
 TURNS_CHANNEL = "memserver_turns"
@@ -32,7 +32,7 @@ class ClaimedTurn:
     """A turn and the lease to work it with; of the agent everything that it needs, apart from the queue."""
 
     lease: Lease
-    turn: Turn
+    turn: TurnRow
     snapshot: AgentSnapshot
 
 

@@ -13,8 +13,8 @@ from uuid import UUID
 from pgvector import HalfVector
 from psycopg.types.json import Jsonb
 
-from memserver.messages import Passage
-from memserver.storage.collections import Collection
+from memserver.messages import StoredPassage
+from memserver.storage.collections import CollectionRow
 from memserver.storage.database import Transaction
 from memserver.storage.passages import COLUMNS, check_vector, read_passage
 from memserver.storage.rows import PageQuery, fetch_all, fetch_value
@@ -29,7 +29,7 @@ _WIDEST = 400
 
 
 @dataclass(frozen=True, slots=True)
-class PassageFilter:
+class PassageConditions:
     """Which passages a search or a list may give; what is left empty lets all through."""
 
     any_tags: Sequence[str] = ()  # with one of these tags at least
@@ -54,7 +54,7 @@ class PassageFilter:
         return Jsonb(given)
 
 
-EVERYTHING = PassageFilter()
+EVERYTHING = PassageConditions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class Ranked:
 
 async def nearest(
     tx: Transaction,
-    searched: Sequence[Collection],
+    searched: Sequence[CollectionRow],
     embedding: Sequence[float],
-    wanted: PassageFilter,
+    wanted: PassageConditions,
     *,
     at_most: int,
 ) -> list[Ranked]:
@@ -107,9 +107,9 @@ async def nearest(
 
 async def by_text(
     tx: Transaction,
-    searched: Sequence[Collection],
+    searched: Sequence[CollectionRow],
     query: str,
-    wanted: PassageFilter,
+    wanted: PassageConditions,
     *,
     at_most: int,
 ) -> list[Ranked]:
@@ -126,7 +126,7 @@ async def by_text(
 
 
 async def count(
-    tx: Transaction, searched: Sequence[Collection], wanted: PassageFilter, *, at_most: int
+    tx: Transaction, searched: Sequence[CollectionRow], wanted: PassageConditions, *, at_most: int
 ) -> int:
     """How many passages can be found; under a filter counting ends at `at_most`."""
     if not wanted:
@@ -137,8 +137,8 @@ async def count(
 
 
 async def list_page(
-    tx: Transaction, collection_id: UUID, page: PageQuery, wanted: PassageFilter = EVERYTHING
-) -> list[Passage]:
+    tx: Transaction, collection_id: UUID, page: PageQuery, wanted: PassageConditions = EVERYTHING
+) -> list[StoredPassage]:
     return await fetch_all(
         tx,
         read_passage,
@@ -147,7 +147,7 @@ async def list_page(
     )
 
 
-async def fetch(tx: Transaction, found: Sequence[Ranked]) -> dict[UUID, Passage]:
+async def fetch(tx: Transaction, found: Sequence[Ranked]) -> dict[UUID, StoredPassage]:
     """The passages by their ids; one that was deleted meanwhile is not among them."""
     stored = await fetch_all(
         tx,
@@ -159,7 +159,7 @@ async def fetch(tx: Transaction, found: Sequence[Ranked]) -> dict[UUID, Passage]
     return {UUID(passage.id): passage for passage in stored}
 
 
-def _searched_together(searched: Sequence[Collection]) -> list[list[UUID]]:
+def _searched_together(searched: Sequence[CollectionRow]) -> list[list[UUID]]:
     """Small collections of one language together, a large one alone: its common words are known."""
     small: dict[str, list[UUID]] = {}
     large = []

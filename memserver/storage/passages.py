@@ -11,9 +11,9 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from memserver.errors import EmbeddingError
-from memserver.messages import Passage
+from memserver.messages import StoredPassage
 from memserver.storage import collections, jobs, languages
-from memserver.storage.collections import Collection
+from memserver.storage.collections import CollectionRow
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.jobs import Job
@@ -85,7 +85,7 @@ async def insert(
     *,
     model: str,
     next_model: str | None = None,
-) -> list[Passage]:
+) -> list[StoredPassage]:
     """Store passages with their vectors, which are of `model`; a thousand at a time is a good number.
 
     The transaction holds the collection's row to its end. Without `next_model`, that of the passages'
@@ -128,7 +128,7 @@ async def insert(
     return stored
 
 
-async def next_model(tx: Transaction, collection: Collection) -> str | None:
+async def next_model(tx: Transaction, collection: CollectionRow) -> str | None:
     """The model that a collection is about to switch to: who inserts passages brings its vectors too."""
     query = """SELECT embedding_model FROM vector_builds
                WHERE collection_id = %s AND state = 'catching_up' AND embedding_model <> %s"""
@@ -137,7 +137,7 @@ async def next_model(tx: Transaction, collection: Collection) -> str | None:
 
 
 async def put_vectors(
-    tx: Transaction, collection: Collection, table: str, vectors: Mapping[UUID, Sequence[float]]
+    tx: Transaction, collection: CollectionRow, table: str, vectors: Mapping[UUID, Sequence[float]]
 ) -> None:
     """Store vectors by their passages' ids in one of the collection's tables; those there stay."""
     await tx.execute(
@@ -158,7 +158,7 @@ async def put_vectors(
 
 async def _put_all_vectors(
     tx: Transaction,
-    collection: Collection,
+    collection: CollectionRow,
     next_model: str | None,
     changed: "Mapping[UUID, NewPassage | PassageChange]",
 ) -> None:
@@ -179,7 +179,7 @@ async def _put_all_vectors(
         await put_vectors(tx, collection, table, following)
 
 
-def needs_upkeep(collection: Collection, count: int) -> bool:
+def needs_upkeep(collection: CollectionRow, count: int) -> bool:
     """Whether a collection of so many passages should have a table of its own, or its words counted again."""
     if count <= MOST_TOGETHER:
         return False
@@ -236,7 +236,7 @@ async def update(
     *,
     model: str,
     next_model: str | None = None,
-) -> Passage:
+) -> StoredPassage:
     """Change a passage; its vectors follow its text. Raises EmbeddingError: the vector is of another model."""
     collection = await collections.lock(tx, collection_id)
     [lexed_in], spoken = await languages.choose(
@@ -279,13 +279,15 @@ async def update(
     return changed
 
 
-async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> Passage:
+async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> StoredPassage:
     query = f"SELECT {COLUMNS} FROM passages p WHERE collection_id = %s AND id = %s"
     missing = no_passage(passage_id)
     return await fetch_one(tx, read_passage, query, [collection_id, passage_id], missing)
 
 
-async def get_with_neighbours(tx: Transaction, collection_id: UUID, number: int) -> list[Passage]:
+async def get_with_neighbours(
+    tx: Transaction, collection_id: UUID, number: int
+) -> list[StoredPassage]:
     """The passage of this number, the one before it and the one after it, where there are such, in order."""
     return await fetch_all(
         tx,
@@ -301,7 +303,7 @@ async def get_with_neighbours(tx: Transaction, collection_id: UUID, number: int)
 
 
 async def forget_vectors(
-    tx: Transaction, collection: Collection, passage_ids: Sequence[UUID]
+    tx: Transaction, collection: CollectionRow, passage_ids: Sequence[UUID]
 ) -> None:
     """Delete vectors where they serve, and where they are being built."""
     query = "SELECT vectors_table FROM vector_builds WHERE collection_id = %s"
@@ -315,7 +317,7 @@ async def forget_vectors(
         )
 
 
-def check_vector(collection: Collection, model: str, embedding: Sequence[float]) -> None:
+def check_vector(collection: CollectionRow, model: str, embedding: Sequence[float]) -> None:
     """Raise EmbeddingError unless the vector fits among the collection's."""
     if (model, len(embedding)) != (collection.embedding_model, collection.dimension):
         raise EmbeddingError(
@@ -326,5 +328,5 @@ def check_vector(collection: Collection, model: str, embedding: Sequence[float])
         )
 
 
-def read_passage(tags: Sequence[str], **columns: Any) -> Passage:  # noqa: ANN401 - of the row
-    return Passage(tags=tuple(tags), **columns)
+def read_passage(tags: Sequence[str], **columns: Any) -> StoredPassage:  # noqa: ANN401 - of the row
+    return StoredPassage(tags=tuple(tags), **columns)

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memserver.messages import CallRecord, Message, ProviderFields, ToolCall
+from memserver.messages import CallRecord, Entry, FunctionCall, ProviderFields
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import FIRST_WAITING, PLACES_PER_TURN
 from memserver.storage.rows import PageQuery, fetch_all, fetch_one, fetch_values, paginate
@@ -31,7 +31,7 @@ class SearchCursor:
 class SearchPage:
     """One page of a search."""
 
-    messages: tuple[Message, ...]
+    messages: tuple[Entry, ...]
     total: int  # how many match in all; where they were not counted to the end, how many at least
     exact: bool  # whether `total` is all
     further: bool  # whether more come after these
@@ -65,7 +65,7 @@ class RecallQuery:
     before: int | None = None
 
 
-async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[Message]:
+async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[Entry]:
     """The messages from position `start` up to, but not including, `end`."""
     query = f"""SELECT {_COLUMNS}, m.fields FROM {_FROM}
                     AND c.position >= %(start)s AND c.position < %(end)s
@@ -75,7 +75,7 @@ async def queue(tx: Transaction, agent_id: UUID, start: int, end: int) -> list[M
     return await fetch_all(tx, _read_message, query, parameters)
 
 
-async def history_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list[Message]:
+async def history_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list[Entry]:
     """A page of what the agent has taken up so far, by position.
 
     What still waits in the inbox isn't part of the history yet, so that the history only ever grows
@@ -137,7 +137,7 @@ async def by_words(
     )
 
 
-async def at_positions(tx: Transaction, agent_id: UUID, positions: Sequence[int]) -> list[Message]:
+async def at_positions(tx: Transaction, agent_id: UUID, positions: Sequence[int]) -> list[Entry]:
     """The messages at these positions, in this order."""
     query = f"""SELECT {_COLUMNS} FROM unnest(%s::bigint[]) WITH ORDINALITY p (position, place)
                 JOIN {_FROM} ON m.agent_id = %s AND m.position = p.position ORDER BY p.place"""
@@ -175,7 +175,7 @@ def search_parameters(agent_id: UUID, query: RecallQuery, window: SearchWindow) 
     }
 
 
-def _read_message(**row: Any) -> Message:  # noqa: ANN401 - of the row
+def _read_message(**row: Any) -> Entry:  # noqa: ANN401 - of the row
     """Read a row of the history with the call that the message made, if any.
 
     Only a prompt needs the provider fields, which may be long: only `queue` reads them.
@@ -183,14 +183,14 @@ def _read_message(**row: Any) -> Message:  # noqa: ANN401 - of the row
     call = None
     if row["call_id"] is not None:
         call = CallRecord(
-            call=ToolCall(row["call_id"], row["name"], row["arguments"]),
+            call=FunctionCall(row["call_id"], row["name"], row["arguments"]),
             state=row["state"],
             result=row["result"],
             finished_at=row["finished_at"],
             waits_for=row["waits_for"],
             answer=row["answer"],
         )
-    return Message(
+    return Entry(
         position=row["position"],
         role=row["role"],
         text=row["content"],

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from memserver.errors import NotFound
-from memserver.messages import Section
+from memserver.messages import MemorySection
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.rows import (
@@ -41,7 +41,9 @@ class StoredSection:
     """A section with what identifies it, as an agent has it or as it is by itself."""
 
     id: UUID  # the same for all agents that have it
-    section: Section  # its name is the agent's for it, or its own; empty if it has none of its own
+    section: (
+        MemorySection  # its name is the agent's for it, or its own; empty if it has none of its own
+    )
     version: int  # of the text; 1 is the first
     readers: int  # how many agents have it
     updated_at: datetime  # when it last changed
@@ -106,7 +108,7 @@ async def lock(tx: Transaction, section_id: UUID) -> StoredSection:
 async def write(
     tx: Transaction,
     stored: StoredSection,
-    new: Section,
+    new: MemorySection,
     editor: Editor,
     *,
     restores: int | None = None,
@@ -150,7 +152,7 @@ async def write(
 
 
 async def insert(
-    tx: Transaction, tenant: str, section: Section, editor: Editor, *, by_itself: bool
+    tx: Transaction, tenant: str, section: MemorySection, editor: Editor, *, by_itself: bool
 ) -> UUID:
     """Store a new section with the first entry of its history; no agent has it yet.
 
@@ -228,7 +230,7 @@ def _stored(
     updated_at: datetime,
     **section: Any,  # noqa: ANN401 - of the row
 ) -> StoredSection:
-    return StoredSection(id, Section(**section), version, readers, updated_at)
+    return StoredSection(id, MemorySection(**section), version, readers, updated_at)
 
 
 def _edit(

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from memserver.messages import Section
-from memserver.storage.agents import Agent
+from memserver.messages import MemorySection
+from memserver.storage.agents import AgentRow
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import FIRST_WAITING, PLACES_PER_TURN
 from memserver.storage.tools import GRANTS_COLUMN, Grant, grants_from_row
@@ -36,9 +36,9 @@ class AgentState:
 class AgentSnapshot:
     """An agent and its memories at one moment, apart from the queue; `summary` is empty if there is none."""
 
-    agent: Agent
+    agent: AgentRow
     state: AgentState
-    sections: tuple[Section, ...]
+    sections: tuple[MemorySection, ...]
     summary: str
     summary_failure: str | None
     grants: tuple[Grant, ...]
@@ -85,7 +85,7 @@ async def read_snapshot(
 
 
 def snapshot_from_row(row: dict[str, Any]) -> AgentSnapshot:
-    agent = Agent(
+    agent = AgentRow(
         id=row["id"],
         tenant=row["tenant"],
         name=row["name"],
@@ -101,7 +101,7 @@ def snapshot_from_row(row: dict[str, Any]) -> AgentSnapshot:
     return AgentSnapshot(
         agent=agent,
         state=AgentState(**{name: row[name] for name in AgentState.__dataclass_fields__}),
-        sections=tuple(Section(**section) for section in row["sections"]),
+        sections=tuple(MemorySection(**section) for section in row["sections"]),
         summary=summary.get("text", ""),
         summary_failure=summary.get("failure"),
         grants=grants_from_row(row),

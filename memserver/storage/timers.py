@@ -16,7 +16,7 @@ from memserver.storage.rows import (
 
 
 @dataclass(frozen=True, slots=True)
-class Timer:
+class TimerRow:
     """A timer that has not gone off yet."""
 
     id: UUID
@@ -29,10 +29,10 @@ class Timer:
 _COLUMNS = "id, agent_id, text, due, created_at"
 
 
-async def add(tx: Transaction, tenant: str, agent_id: UUID, text: str, due: datetime) -> Timer:
+async def add(tx: Transaction, tenant: str, agent_id: UUID, text: str, due: datetime) -> TimerRow:
     query = f"""INSERT INTO timers (id, agent_id, tenant, text, due) VALUES (%s, %s, %s, %s, %s)
                 RETURNING {_COLUMNS}"""
-    return await fetch_one(tx, Timer, query, [new_id(), agent_id, tenant, text, due])
+    return await fetch_one(tx, TimerRow, query, [new_id(), agent_id, tenant, text, due])
 
 
 async def count(tx: Transaction, agent_id: UUID) -> int:
@@ -40,15 +40,15 @@ async def count(tx: Transaction, agent_id: UUID) -> int:
     return int(await fetch_value(tx, query, [agent_id]))
 
 
-async def find(tx: Transaction, timer_id: UUID, agent_id: UUID | None = None) -> Timer | None:
+async def find(tx: Transaction, timer_id: UUID, agent_id: UUID | None = None) -> TimerRow | None:
     """A timer, if it is there; with an agent: if it is the agent's."""
     query = f"SELECT {_COLUMNS} FROM timers WHERE id = %s AND agent_id = coalesce(%s, agent_id)"
-    return await fetch_optional(tx, Timer, query, [timer_id, agent_id])
+    return await fetch_optional(tx, TimerRow, query, [timer_id, agent_id])
 
 
-async def list_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list[Timer]:
+async def list_page(tx: Transaction, agent_id: UUID, page: PageQuery) -> list[TimerRow]:
     query = f"SELECT {_COLUMNS} FROM timers WHERE agent_id = %(agent_id)s"
-    return await paginate(tx, Timer, page, query, {"agent_id": agent_id}, by="id")
+    return await paginate(tx, TimerRow, page, query, {"agent_id": agent_id}, by="id")
 
 
 async def remove(tx: Transaction, timer_id: UUID) -> None:

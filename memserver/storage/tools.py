@@ -70,6 +70,17 @@ class Grant:
     max_calls: int | None = None
     definition: Definition | None = None
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether what was called matters for what may be called, or how."""
+        return (
+            self.approval
+            or self.first
+            or self.terminal
+            or self.required
+            or self.max_calls is not None
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class NewMcpServer:
@@ -80,7 +91,7 @@ class NewMcpServer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class McpServer(NewMcpServer):
+class McpServerRow(NewMcpServer):
     """An MCP server that a tenant has registered; `headers` may hold secrets."""
 
     id: UUID
@@ -114,7 +125,7 @@ def no_server(server_id: UUID) -> NotFound:
 
 _TOOLS = Table(Definition, "tools", _FIELDS, no_tool, key="name")
 get, update, delete = _TOOLS.get, _TOOLS.update, _TOOLS.delete
-_SERVERS = Table(McpServer, "mcp_servers", columns_of(McpServer), no_server)
+_SERVERS = Table(McpServerRow, "mcp_servers", columns_of(McpServerRow), no_server)
 get_server, list_servers, delete_server = _SERVERS.get, _SERVERS.list_page, _SERVERS.delete
 
 
@@ -181,12 +192,12 @@ def grants_from_row(row: Mapping[str, Any]) -> tuple[Grant, ...]:
     )
 
 
-async def create_server(tx: Transaction, tenant: str, new: NewMcpServer) -> McpServer:
+async def create_server(tx: Transaction, tenant: str, new: NewMcpServer) -> McpServerRow:
     query = f"""INSERT INTO mcp_servers (id, tenant, name, url, headers, timeout)
                 VALUES (%s, %s, %s, %s, %s, %s) RETURNING {_SERVERS.columns}"""
     values = [new_id(), tenant, new.name, new.url, Jsonb(dict(new.headers)), new.timeout]
     with refuse_taken_name("an MCP server", new.name):
-        return await fetch_one(tx, McpServer, query, values)
+        return await fetch_one(tx, McpServerRow, query, values)
 
 
 async def tools_of(tx: Transaction, server_id: UUID) -> list[Definition]:

@@ -10,7 +10,7 @@ from memserver.storage.rows import fetch_all
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TranscriptEntry:
     """Something that was said: its place in the history, by whom, and its text without outer blanks."""
 
     position: int
@@ -18,16 +18,18 @@ class Entry:
     text: str
 
 
-async def newest(tx: Transaction, agent_id: UUID, limit: int) -> list[Entry]:
+async def newest(tx: Transaction, agent_id: UUID, limit: int) -> list[TranscriptEntry]:
     """The newest entries of the history, also what still waits in the inbox, oldest first."""
     query = """SELECT position, role, said_text(content) AS text FROM messages
                WHERE agent_id = %s AND role IN ('user', 'assistant') AND content <> ''
                ORDER BY position DESC LIMIT %s"""  # said_text trims, as clients do
-    return (await fetch_all(tx, Entry, query, [agent_id, limit]))[::-1]
+    return (await fetch_all(tx, TranscriptEntry, query, [agent_id, limit]))[::-1]
 
 
-async def with_texts(tx: Transaction, agent_id: UUID, texts: Sequence[str]) -> list[Entry]:
+async def with_texts(
+    tx: Transaction, agent_id: UUID, texts: Sequence[str]
+) -> list[TranscriptEntry]:
     """The entries of the whole history that say just one of these texts, oldest first."""
     query = """SELECT said_at AS position, said_by AS role, said AS text
                FROM messages_saying(%s, %s)"""
-    return await fetch_all(tx, Entry, query, [agent_id, list(texts)])
+    return await fetch_all(tx, TranscriptEntry, query, [agent_id, list(texts)])

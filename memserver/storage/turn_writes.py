@@ -8,9 +8,9 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from memserver.messages import JsonObject, Message, Usage
+from memserver.messages import Entry, JsonObject, TokenUsage
 from memserver.storage.database import Transaction
-from memserver.storage.inbox import Turn
+from memserver.storage.inbox import TurnRow
 from memserver.storage.leases import Lease, lease_lost
 
 
@@ -24,11 +24,11 @@ class StepCommit:
     `paused`: its last call waits for somebody's answer; the lease is released until that comes.
     """
 
-    turn: Turn
+    turn: TurnRow
     model: str | None
-    messages: Sequence[Message]
+    messages: Sequence[Entry]
     steps: int
-    usage: Usage
+    usage: TokenUsage
     queue_start: int
     pressure_warned: bool
     token_scale: float | None
@@ -94,6 +94,7 @@ WITH held AS (
                      WHEN %(error)s::jsonb IS NULL THEN 'done' ELSE 'failed' END,
         stop_reason = %(stop_reason)s,
         error = %(error)s,
+        request = CASE WHEN %(ended)s THEN request - '{tools,form}'::text[] ELSE request END,
         finished_at = CASE WHEN %(ended)s THEN now() END
     FROM held WHERE turns.agent_id = held.agent_id AND turns.turn = %(turn)s
 )
@@ -138,7 +139,7 @@ async def commit_step(tx: Transaction, lease: Lease, change: StepCommit) -> bool
     return bool(row["released"])
 
 
-async def close_call(tx: Transaction, lease: Lease, message: Message) -> None:
+async def close_call(tx: Transaction, lease: Lease, message: Entry) -> None:
     """Store the state and the result that a call written earlier has now.
 
     Raises:
@@ -243,7 +244,7 @@ def _parameters(lease: Lease, change: StepCommit) -> dict[str, Any]:
     }
 
 
-def _message_row(message: Message) -> JsonObject:
+def _message_row(message: Entry) -> JsonObject:
     return {
         "position": message.position,
         "role": message.role,
@@ -255,7 +256,7 @@ def _message_row(message: Message) -> JsonObject:
     }
 
 
-def _call_row(message: Message) -> JsonObject:
+def _call_row(message: Entry) -> JsonObject:
     record = message.call
     assert record is not None
     return {

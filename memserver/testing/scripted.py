@@ -19,7 +19,7 @@ from memserver.llm.base import ChatModel, Reply, TextSink, Written
 from memserver.llm.reply_parser import RawCall, RawReply, parse_json, parse_native, parse_text
 from memserver.llm.text_stream import PlainText
 from memserver.llm.tool_schema import tools_as_text
-from memserver.messages import Prompt, PromptMessage, ToolSpec, ToolSpecs, Usage
+from memserver.messages import Prompt, PromptMessage, TokenUsage, ToolSpec, ToolSpecs
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,10 +163,10 @@ class ScriptedModel(ChatModel):
         self.seen.append(Seen(tuple(prompt), tuple(tools), max_tokens, on_text is not None))
         used = self._prompt_tokens(prompt, tools, max_tokens)
         raw = await _replied(self._rule(prompt, tools), _message_of, on_text)
-        with _costing(Usage(used, self._count(raw.content))):
+        with _costing(TokenUsage(used, self._count(raw.content))):
             parsed = parse_native(raw, tools) if raw.calls else parse_json(raw, tools)
         written = self._count(parsed.text) + self._count(json.dumps(dict(parsed.call.arguments)))
-        return Reply(parsed.call, Usage(used, written), parsed.text)
+        return Reply(parsed.call, TokenUsage(used, written), parsed.text)
 
     @override
     async def write(
@@ -175,9 +175,9 @@ class ScriptedModel(ChatModel):
         self.writes.append(tuple(prompt))
         used = self._prompt_tokens(prompt, (), max_tokens)
         raw = await _replied(self._writer(prompt), _text_of, on_text)
-        with _costing(Usage(used, self._count(raw.content))):
+        with _costing(TokenUsage(used, self._count(raw.content))):
             text = parse_text(raw)
-        return Written(text, Usage(used, self._count(text)))
+        return Written(text, TokenUsage(used, self._count(text)))
 
     @override
     async def aclose(self) -> None:
@@ -195,7 +195,7 @@ class ScriptedModel(ChatModel):
 
 
 @contextmanager
-def _costing(usage: Usage) -> Iterator[None]:
+def _costing(usage: TokenUsage) -> Iterator[None]:
     try:
         yield
     except ProtocolViolation as violation:

@@ -30,7 +30,7 @@ from memserver.llm.modes import PROBE
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.tool_schema import TOOLS_HEADING
 from memserver.llm.wire import RESULT_MARK
-from memserver.messages import JsonObject, Prompt, PromptMessage, ToolCall, ToolSpec
+from memserver.messages import FunctionCall, JsonObject, Prompt, PromptMessage, ToolSpec
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import (
     Broken,
@@ -272,13 +272,13 @@ def _prompt_message(message: JsonObject) -> PromptMessage:
     text = message.get("content") or ""
     result = _RESULT.fullmatch(text) if message["role"] == "user" else None
     if result is not None:
-        return PromptMessage("tool", result[2], ToolCall("", result[1], {}))
+        return PromptMessage("tool", result[2], FunctionCall("", result[1], {}))
     if message["role"] == "tool":
-        return PromptMessage("tool", text, ToolCall(message["tool_call_id"], "", {}))
+        return PromptMessage("tool", text, FunctionCall(message["tool_call_id"], "", {}))
     if message.get("tool_calls"):
         made = message["tool_calls"][0]
         function = made["function"]
-        call = ToolCall(made["id"], function["name"], json.loads(function["arguments"]))
+        call = FunctionCall(made["id"], function["name"], json.loads(function["arguments"]))
         return PromptMessage("assistant", text, call)
     return PromptMessage(message["role"], text)
 

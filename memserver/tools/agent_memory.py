@@ -11,10 +11,10 @@ from uuid import UUID
 
 from memserver.memory import reading, working_context
 from memserver.memory.archival import ArchivalPage, ArchivalQuery, ArchivalStorage
-from memserver.memory.paging import PAGE_SIZE, Page
+from memserver.memory.paging import PAGE_SIZE, ResultPage
 from memserver.memory.reading import LabelledItem
 from memserver.memory.recall import RecallPage, RecallStorage
-from memserver.messages import Passage, Section
+from memserver.messages import MemorySection, StoredPassage
 from memserver.storage import agents, collections, sections
 from memserver.storage.database import Database, LazyTransaction
 from memserver.storage.passages import NewPassage
@@ -43,7 +43,7 @@ class AgentMemory:
         """Who edits: a tool of the agent's, in no call that the history knows."""
         return Editor("tool", self.agent_id)
 
-    async def sections(self) -> list[Section]:
+    async def sections(self) -> list[MemorySection]:
         """The sections of the working context, in their order."""
         async with self._database.tenant(self._tenant) as tx:
             await agents.get(tx, self.agent_id)
@@ -79,7 +79,7 @@ class AgentMemory:
         async with self._database.tenant(self._tenant) as tx:
             await agents.get(tx, self.agent_id)
         async with LazyTransaction(self._database, self._tenant) as lazy:
-            return await self._recall.search(lazy, self.agent_id, query, Page(page, size))
+            return await self._recall.search(lazy, self.agent_id, query, ResultPage(page, size))
 
     async def search_archival(
         self, text: str, *, page: int = 1, size: int = PAGE_SIZE
@@ -93,7 +93,7 @@ class AgentMemory:
         searched = partial(collections.readable_by, agent_id=self.agent_id)
         async with LazyTransaction(self._database, self._tenant) as lazy:
             query = ArchivalQuery(clean(text))
-            return await self._archival.search(lazy, searched, query, Page(page, size))
+            return await self._archival.search(lazy, searched, query, ResultPage(page, size))
 
     async def read(self, label: str) -> LabelledItem:
         """Read one message or passage whole, by its label: m12003, p17 or p17@handbook.
@@ -105,7 +105,7 @@ class AgentMemory:
             await agents.get(tx, self.agent_id)
             return await reading.find(tx, self.agent_id, clean(label), until=self._before)
 
-    async def insert_archival(self, text: str, *, tags: Sequence[str] = ()) -> Passage:
+    async def insert_archival(self, text: str, *, tags: Sequence[str] = ()) -> StoredPassage:
         """Keep a passage in the agent's own archival storage: the first of several, if the text is that long.
 
         Raises:

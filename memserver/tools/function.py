@@ -28,8 +28,8 @@ from memserver.messages import ToolSpec
 from memserver.tools import own_process
 from memserver.tools.agent_memory import AgentMemory
 from memserver.tools.foreign import in_thread
-from memserver.tools.registry import Tool, ToolContext, call_schema
 from memserver.tools.signature import Signature, place_of, read_signature
+from memserver.tools.tool import RunnableTool, ToolContext, call_schema
 
 MARK = "__memserver_tool__"
 
@@ -75,7 +75,7 @@ class AgentContext:
 class FunctionTool:
     """A function with what the decorator made of it; `place` is its file and line."""
 
-    tool: Tool
+    tool: RunnableTool
     place: str
     signature: Signature
 
@@ -113,7 +113,7 @@ def tool(
     def decorate(decorated: F) -> F:
         signature = read_signature(decorated, name=name, context=AgentContext)
         spec = ToolSpec(signature.name, signature.description, call_schema(signature.schema))
-        made = Tool(
+        made = RunnableTool(
             spec,
             partial(_call, decorated, signature),
             attached=attached,

@@ -11,13 +11,13 @@ from types import ModuleType
 from memserver.errors import SetupError
 from memserver.foreign_code import outcome_of_import
 from memserver.tools.function import MARK, FunctionTool
-from memserver.tools.registry import Tool
+from memserver.tools.tool import RunnableTool
 
 GROUP = "memserver.tools"
 """Entry points of this group name a module that holds decorated functions."""
 
 
-def load_tools(names: Sequence[str], *, taken: Iterable[str] = ()) -> list[Tool]:
+def load_tools(names: Sequence[str], *, taken: Iterable[str] = ()) -> list[RunnableTool]:
     """The decorated functions of installed packages that register them, and of modules or packages by name.
 
     Names in `taken` are those of tools that there are already. The working directory is looked into as well.

@@ -18,7 +18,7 @@ from memserver.llm.bounded_schema import without_unusable_patterns
 from memserver.messages import JsonObject, ToolSpec
 from memserver.storage import tools
 from memserver.storage.database import Database
-from memserver.storage.tools import McpServer, NewDefinition, NewMcpServer
+from memserver.storage.tools import McpServerRow, NewDefinition, NewMcpServer
 from memserver.text import clean, clean_json
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import (
@@ -30,8 +30,8 @@ from memserver.tools.outbound.mcp import (
     StdioServer,
 )
 from memserver.tools.parameters import check_parameters
-from memserver.tools.registry import Tool, ToolContext, call_schema
 from memserver.tools.signature import TOOL_NAME
+from memserver.tools.tool import RunnableTool, ToolContext, call_schema
 
 if TYPE_CHECKING:
     from memserver.tools.outbound.mcp_client import SdkConnection
@@ -52,14 +52,14 @@ _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListedTools:
     """What a server lists, as tools of ours; `refused`: why some can't be."""
 
     tools: tuple[NewDefinition, ...]
     refused: Mapping[str, str]
 
 
-class McpServers:
+class McpConnections:
     def __init__(
         self,
         database: Database,
@@ -89,7 +89,7 @@ class McpServers:
         return frozenset(self._kept)
 
     @property
-    def configured(self) -> Mapping[str, Tool]:
+    def configured(self) -> Mapping[str, RunnableTool]:
         """The tools of those of the settings that could be listed until now."""
         return {name: tool for kept in self._kept.values() for name, tool in kept.tools.items()}
 
@@ -119,7 +119,7 @@ class McpServers:
         shared = self._shared(server)
         return await shared.call(name, arguments)
 
-    async def list_tools(self, server: McpServer | NewMcpServer) -> Listing:
+    async def list_tools(self, server: McpServerRow | NewMcpServer) -> ListedTools:
         """Ask a tenant's server for its tools. Raises InvalidInput: it can't be asked."""
         try:
             connection = await connect(self._of(server))
@@ -133,10 +133,10 @@ class McpServers:
             raise InvalidInput(error.message, hint="Is its URL that of an MCP endpoint?") from error
         return await asyncio.to_thread(listing, server.name, found, server.timeout)
 
-    def _of(self, server: McpServer | NewMcpServer) -> HttpServer:
+    def _of(self, server: McpServerRow | NewMcpServer) -> HttpServer:
         return HttpServer(server.url, server.headers, self._networks)
 
-    def _shared(self, server: McpServer) -> "_Shared":
+    def _shared(self, server: McpServerRow) -> "_Shared":
         key = (server.id, server.updated_at)
         if key not in self._connections:
             self._connections[key] = _Shared(self._of(server))
@@ -192,7 +192,7 @@ class _Kept:
     """A server of the settings: connected from the start, and again whenever it dies."""
 
     def __init__(self, name: str, server: StdioServer | HttpServer) -> None:
-        self.tools: dict[str, Tool] = {}
+        self.tools: dict[str, RunnableTool] = {}
         self.listed = asyncio.Event()
         self._name = name
         command = server.command if isinstance(server, StdioServer) else ""
@@ -226,16 +226,16 @@ class _Kept:
     async def close(self) -> None:
         await self._shared.close()
 
-    def _take(self, listed: Listing) -> None:
+    def _take(self, listed: ListedTools) -> None:
         for name, reason in listed.refused.items():
             logger.warning("MCP server %s: its tool %s is left out: %s", self._name, name, reason)
         self.tools = {new.name: self._tool(new) for new in listed.tools}
         self.listed.set()
 
-    def _tool(self, new: NewDefinition) -> Tool:
+    def _tool(self, new: NewDefinition) -> RunnableTool:
         spec = ToolSpec(new.name, new.description, call_schema(new.parameters))
         assert new.remote_name is not None
-        return Tool(spec, partial(self._call, new.remote_name), kind="mcp", attached=False)
+        return RunnableTool(spec, partial(self._call, new.remote_name), kind="mcp", attached=False)
 
     async def _call(
         self,
@@ -259,7 +259,7 @@ def _make_connection(server: StdioServer | HttpServer) -> "SdkConnection":
     return SdkConnection(server)
 
 
-def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> Listing:
+def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> ListedTools:
     """What a server lists, as tools of ours under its name. For a thread: schemas take time to check."""
     made: dict[str, NewDefinition] = {}
     refused: dict[str, str] = {}
@@ -282,4 +282,4 @@ def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> 
             )
         except InvalidInput as error:
             refused[each.name[:100]] = error.message
-    return Listing(tuple(made.values()), refused)
+    return ListedTools(tuple(made.values()), refused)

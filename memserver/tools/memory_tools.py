@@ -13,7 +13,7 @@ from memserver.storage import collections
 from memserver.storage.passages import NewPassage
 from memserver.storage.recall import RecallQuery
 from memserver.storage.sections import Editor
-from memserver.tools.registry import Tool, ToolContext, make_tool
+from memserver.tools.tool import RunnableTool, ToolContext, make_tool
 
 SEND_MESSAGE = "send_message"
 
@@ -104,7 +104,7 @@ async def memory_read(context: ToolContext, label: Label, start: Start = 1) -> s
     return await found.describe(start, context.zone, context.reader)
 
 
-def memory_tools(*, more_after_answer: bool = False) -> list[Tool]:
+def memory_tools(*, more_after_answer: bool = False) -> list[RunnableTool]:
     """The nine, in the order in which the model sees them; `more_after_answer`: send_message too can ask for another step."""
     return [
         make_tool(send_message, heartbeat=more_after_answer, transactional=True, kind="memory"),

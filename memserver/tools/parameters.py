@@ -6,7 +6,7 @@ from memserver.errors import InvalidInput
 from memserver.llm.tool_arguments import check_schema
 from memserver.messages import RESERVED, JsonObject, ToolSpec
 from memserver.text import is_within
-from memserver.tools.registry import call_schema
+from memserver.tools.tool import call_schema
 
 MOST_BYTES = 64_000
 

@@ -1,285 +1,163 @@
-"""What a tool is, which of them an agent has, and by which rules. Knows no particular tool."""
+"""All tools there are: the server's and the tenants'; which of them an agent has, and by which rules."""
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, tzinfo
-from uuid import UUID
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
 
-from memserver.memory.archival import ArchivalStorage
-from memserver.memory.recall import RecallStorage
-from memserver.memory.results import Reader
-from memserver.messages import JsonObject, ToolSpec
-from memserver.storage.database import Database, LazyTransaction
-from memserver.tools.signature import read_signature
-from memserver.wire.tools import ToolKind
+from memserver.errors import InvalidInput, ToolError
+from memserver.messages import ToolSpec
+from memserver.storage.tools import Definition, Grant
+from memserver.tools.mcp_tools import McpConnections
+from memserver.tools.memory_tools import SEND_MESSAGE
+from memserver.tools.outbound.webhooks import Delivery, WebhookSender
+from memserver.tools.tool import RunnableTool, SpecStyle, ToolContext, call_schema, describe
 
-THOUGHT = {
-    "type": "string",
-    "maxLength": 300,
-    "description": "Private: one short sentence on what you do and why.",
-}
-SHORT_THOUGHT = 60
-"""Characters of a thought that comes last, where it serves no thinking."""
-HEARTBEAT = {
-    "type": "boolean",
-    "description": "true: you get another step after this one, for example to answer.",
-}
-IDLE_THOUGHT = 200
-"""Characters of a thought that is all that a call says, of a small model's too."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolContext:
-    """What a tool can reach while it runs.
-
-    Attributes:
-        agent_id: whose tool runs.
-        tenant: to whom the agent belongs.
-        turn: in which it is called.
-        call_id: identifies the call; the same if it is tried again.
-        transaction: opens on first use, and commits together with the call's result.
-        database: for a tool that is not transactional, whose work is its own.
-        archival: archival storage with its embedder.
-        recall: recall storage.
-        before: position of the turn's first message; a search of the past looks before it.
-        position: of the call itself.
-        now: the time of the call.
-        zone: of dates that name none.
-        reader: the model that reads the result.
-        alone: the turn's process died before, so a Python function gets a process of its own.
-    """
-
-    agent_id: UUID
-    tenant: str
-    turn: int
-    call_id: str
-    transaction: LazyTransaction
-    database: Database
-    archival: ArchivalStorage
-    recall: RecallStorage
-    before: int
-    position: int
-    now: datetime
-    zone: tzinfo
-    reader: Reader
-    alone: bool = False
-
-
-ToolFunction = Callable[..., Awaitable[object]]
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """A tool that an agent can call.
-
-    Attributes:
-        spec: what the model is shown.
-        run: takes the context, then the arguments by name (without inner_thought and
-            request_heartbeat); returns the result, raises ToolError to refuse.
-        transactional: its effect is in our own database only, so that call, effect and result are
-            one transaction; else the call is stored as running before it starts.
-        kind: who runs it. One of kind "client" is never run here: its call waits for the caller.
-        attached: every agent has it that doesn't detach it; else those that attach it.
-        timeout: seconds; None: the server's.
-    """
-
-    spec: ToolSpec
-    run: ToolFunction
-    transactional: bool = False
-    kind: ToolKind = "python"
-    attached: bool = True
-    timeout: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """By which rules an agent calls a tool; all of them count in each turn again.
-
-    Attributes:
-        approval: a person has to approve each call before it runs.
-        first: the turn's first call is of this tool, or of another one that has this rule.
-        terminal: the turn ends when it has succeeded.
-        required: the turn doesn't end before it has succeeded.
-        max_calls: it is offered no more when it was called so often.
-    """
-
-    approval: bool = False
-    first: bool = False
-    terminal: bool = False
-    required: bool = False
-    max_calls: int | None = None
-
-
-@dataclass(slots=True)
-class Calls:
-    """What a turn has called so far: how often each tool, and which of them have succeeded."""
-
-    made: Counter[str] = field(default_factory=Counter)
-    done: set[str] = field(default_factory=set)
-
-    def add(self, name: str, *, done: bool) -> None:
-        self.made[name] += 1
-        if done:
-            self.done.add(name)
-
-
-FREE = Rule()
-MOST_NARROWED = 100
-"""Ways in which the specs of a toolset are narrowed that it remembers."""
-
-
-class Toolset:
-    """The tools of one agent, in the order in which the model sees them, and their rules."""
-
-    def __init__(self, tools: Iterable[Tool], rules: Mapping[str, Rule] | None = None) -> None:
-        self._tools = {tool.spec.name: tool for tool in tools}
-        self._rules = {name: rule for name, rule in (rules or {}).items() if name in self._tools}
-        self._specs: dict[tuple[tuple[str, tuple[str, ...]], ...], tuple[ToolSpec, ...]] = {}
-
-    def get(self, name: str) -> Tool | None:
-        """A tool by its name; None if the agent doesn't have it now."""
-        return self._tools.get(name)
-
-    def rule(self, name: str) -> Rule:
-        return self._rules.get(name, FREE)
-
-    @property
-    def ruled(self) -> bool:
-        """Whether what was called matters for what may be called."""
-        return bool(self._rules)
-
-    def missing(self, calls: Calls) -> list[str]:
-        """Tools that have to succeed before the turn ends, and still can."""
-        return [
-            name
-            for name, rule in self._rules.items()
-            if rule.required and name not in calls.done and not _spent(rule, calls.made[name])
-        ]
-
-    def offered(self, calls: Calls, ending: str) -> frozenset[str]:
-        """The names that may be called now; `ending` is the tool that ends a turn by itself."""
-        names = set(self._tools)
-        if not self._rules:
-            return frozenset(names)
-        names -= {name for name, rule in self._rules.items() if _spent(rule, calls.made[name])}
-        first = {name for name, rule in self._rules.items() if rule.first}
-        if first and not calls.made:
-            return frozenset(first & names or names)
-        missing = self.missing(calls)
-        if missing:
-            ends = {ending, *(name for name, rule in self._rules.items() if rule.terminal)}
-            names -= ends - set(missing) if len(missing) == 1 else ends
-        return frozenset(names)
-
-    def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
-        """What the model is shown, where an agent narrows the values of memory tools' parameters: by parameter name."""
-        key = tuple((name, tuple(values)) for name, values in (enums or {}).items())
-        if key not in self._specs:
-            if len(self._specs) >= MOST_NARROWED:
-                self._specs.clear()
-            self._specs[key] = tuple(
-                _narrowed(tool.spec, enums) if enums and tool.kind == "memory" else tool.spec
-                for tool in self._tools.values()
-            )
-        return self._specs[key]
-
-
-def make_tool(
-    function: ToolFunction,
-    *,
-    heartbeat: bool = True,
-    transactional: bool = False,
-    kind: ToolKind = "python",
-) -> Tool:
-    """Make a tool of one of our own functions: name, docstring and typed parameters become its spec.
-
-    The parameter of type ToolContext, the first one, takes the context. A default makes a parameter
-    optional. Every tool gets inner_thought first, and request_heartbeat last unless `heartbeat` is false.
-
-    Raises:
-        SetupError: no docstring, an untyped parameter, or a reserved name.
-    """
-    signature = read_signature(function, context=ToolContext)
-    spec = ToolSpec(
-        signature.name,
-        signature.description,
-        call_schema(signature.schema, heartbeat=heartbeat),
-        forgiving=kind == "memory",
-    )
-    return Tool(spec, function, transactional, kind)
-
-
-def idle_tool(name: str, description: str) -> Tool:
-
-    async def nothing(context: ToolContext) -> str:  # noqa: ARG001 - every tool takes it
-        return ""
-
-    thought = {**THOUGHT, "maxLength": IDLE_THOUGHT}
-    schema = {"type": "object", "properties": {"inner_thought": thought}}
-    spec = ToolSpec(name, description, {**schema, "additionalProperties": False}, forgiving=True)
-    return Tool(spec, nothing, transactional=True, kind="memory")
-
-
-def call_schema(arguments: JsonObject, *, heartbeat: bool = True) -> JsonObject:
-    """The schema of a call: a tool's own arguments, with the thought before and the heartbeat after."""
-    properties = {"inner_thought": THOUGHT, **arguments.get("properties", {})}
-    if heartbeat:
-        properties["request_heartbeat"] = HEARTBEAT
-    open_to_more = arguments.get("additionalProperties", False)
-    return {
-        **arguments,
-        "type": "object",
-        "properties": properties,
-        "additionalProperties": open_to_more,
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class SpecStyle:
-    """How calls are laid out: whether the thought comes last, and short; how many characters a text may have."""
-
-    thought_last: bool = False
-    longest_text: int | None = None
-
-    def of(self, tool: Tool) -> Tool:
-        return replace(tool, spec=_styled(tool.spec, self))
+MOST_DESCRIBED = 100
+"""Working contexts whose description of the default tools is remembered: the same value serves caches by identity."""
 
 
 class ToolRegistry:
-    """The tools that a server has for all tenants, by name, in the order in which the model sees them."""
+    """All tools there are, by name, in the order in which the model sees them, and each agent's choice of them."""
 
-    def __init__(self, tools: Iterable[Tool], style: SpecStyle | None = None) -> None:
-        self.style = style or SpecStyle()
-        self.tools = {tool.spec.name: self.style.of(tool) for tool in tools}
-        self.default = Toolset(tool for tool in self.tools.values() if tool.attached)
+    def __init__(
+        self,
+        tools: Iterable[RunnableTool],
+        style: SpecStyle,
+        webhooks: WebhookSender,
+        mcp: McpConnections,
+    ) -> None:
+        self.style = style
+        self._tools = {tool.spec.name: style.apply(tool) for tool in tools}
+        self._default = {name: tool for name, tool in self._tools.items() if tool.attached}
+        self._webhooks = webhooks
+        self._mcp = mcp
+        self.describe_default = lru_cache(MOST_DESCRIBED)(
+            partial(describe, tuple(self._default.values()))
+        )
 
-    def specs(self, enums: Mapping[str, Sequence[str]] | None = None) -> tuple[ToolSpec, ...]:
-        return self.default.specs(enums)
+    async def wait(self, grants: Sequence[Grant]) -> None:
+        """Wait, not long, for what an agent has of tools that are listed only after the start."""
+        names = [
+            grant.name
+            for grant in grants
+            if grant.attached and grant.definition is None and self.server_tool(grant.name) is None
+        ]
+        if names:
+            await self._mcp.wait_until_listed(names)
+
+    def tools_of(self, grants: Sequence[Grant]) -> Mapping[str, RunnableTool]:
+        """The tools of an agent. One that isn't there now, as its MCP server is away, is left out."""
+        if not grants:
+            return self._default
+        given = {grant.name: grant for grant in grants}
+        found = {}
+        for name, tool in self._tools.items():
+            grant = given.get(name)
+            wanted = grant.attached and grant.definition is None if grant else tool.attached
+            if wanted or name == SEND_MESSAGE:
+                found[name] = tool
+        for grant in grants:
+            other = self._other(grant) if grant.attached else None
+            if other is not None:
+                found[grant.name] = other
+        return found
+
+    def server_tool(self, name: str) -> RunnableTool | None:
+        """One of the server's own tools, whose tenants need not register it."""
+        return self._tools.get(name) or self._mcp.configured.get(name)
+
+    def server_tools(self) -> list[RunnableTool]:
+        """The server's own tools: memory, Python, and those of the MCP servers of its settings."""
+        return [*self._tools.values(), *self._mcp.configured.values()]
+
+    def tool_of(self, definition: Definition) -> RunnableTool:
+        return self.style.apply(_remote_tool(definition, self._webhooks, self._mcp))
+
+    def _other(self, grant: Grant) -> RunnableTool | None:
+        if grant.definition is not None:
+            return self.tool_of(grant.definition)
+        configured = None if grant.name in self._tools else self._mcp.configured.get(grant.name)
+        return None if configured is None else self.style.apply(configured)
 
 
-def _spent(rule: Rule, made: int) -> bool:
-    return rule.max_calls is not None and made >= rule.max_calls
+def check_rules(grants: Sequence[Grant], tool: RunnableTool, max_steps: int) -> None:
+    """Check an agent's rules together, after that of a tool was changed. Raises InvalidInput: no turn could keep them."""
+    changed = next((grant for grant in grants if grant.name == tool.spec.name), None)
+    if changed is not None:
+        _check_rule(changed, tool)
+    active = [grant for grant in grants if grant.attached]
+    required = [grant.name for grant in active if grant.required]
+    first = [grant.name for grant in active if grant.first]
+    if len(required) >= max_steps:
+        raise InvalidInput(
+            f"{len(required)} tools are required, but a turn has {max_steps} steps, the answer's among "
+            "them.",
+            hint="Require fewer, or give the agent more max_steps.",
+        )
+    if required and first == [SEND_MESSAGE]:
+        raise InvalidInput(
+            f"{SEND_MESSAGE} ends the turn, so it can't come first where {required[0]} is required."
+        )
+    endings = [grant.name for grant in active if grant.terminal and grant.required]
+    if len(endings) > 1:
+        raise InvalidInput(
+            f"{endings[0]} and {endings[1]} are both terminal and required: the first of them that "
+            "succeeds would end the turn."
+        )
 
 
-def _styled(spec: ToolSpec, style: SpecStyle) -> ToolSpec:
-    properties = dict(spec.parameters["properties"])
-    if style.thought_last:
-        thought = properties.pop("inner_thought")
-        properties["inner_thought"] = {**thought, "maxLength": SHORT_THOUGHT}
-    if style.longest_text is not None:
-        for name, schema in properties.items():
-            if isinstance(schema, dict) and schema.get("type") == "string":
-                longest = min(schema.get("maxLength", style.longest_text), style.longest_text)
-                properties[name] = {**schema, "maxLength": longest}
-    return replace(spec, parameters={**spec.parameters, "properties": properties})
+def _check_rule(grant: Grant, tool: RunnableTool) -> None:
+    name = grant.name
+    if name == SEND_MESSAGE:
+        if not grant.attached:
+            raise InvalidInput(f"{name} can't be detached: the agent could say nothing.")
+        for rule in ("approval", "terminal", "required", "max_calls"):
+            if getattr(grant, rule):
+                raise InvalidInput(
+                    f"{rule}: {name} can't have this rule. It ends the turn anyway, and its text "
+                    "streams while it is written."
+                )
+    if grant.approval and tool.kind == "client":
+        raise InvalidInput("approval: the caller runs this tool, and can ask for approval itself.")
 
 
-def _narrowed(spec: ToolSpec, enums: Mapping[str, Sequence[str]]) -> ToolSpec:
-    properties = dict(spec.parameters["properties"])
-    changed = [name for name in properties if enums.get(name)]
-    if not changed:
-        return spec
-    for name in changed:
-        properties[name] = {**properties[name], "enum": list(enums[name])}
-    return replace(spec, parameters={**spec.parameters, "properties": properties})
+def _remote_tool(
+    definition: Definition, webhooks: WebhookSender, mcp: McpConnections
+) -> RunnableTool:
+    """The tool that a tenant has registered."""
+
+    async def run(context: ToolContext, /, **arguments: Any) -> object:  # noqa: ANN401 - JSON
+        if definition.kind == "webhook":
+            return await webhooks.deliver(_delivery(definition, context, arguments))
+        if definition.kind == "mcp":
+            assert definition.server_id is not None
+            assert definition.remote_name is not None
+            return await mcp.call(
+                context.tenant, definition.server_id, definition.remote_name, arguments
+            )
+        raise ToolError("This tool is run by the caller.")
+
+    spec = ToolSpec(definition.name, definition.description, call_schema(definition.parameters))
+    return RunnableTool(spec, run, kind=definition.kind, attached=False, timeout=definition.timeout)
+
+
+def _delivery(
+    definition: Definition, context: ToolContext, arguments: Mapping[str, Any]
+) -> Delivery:
+    assert definition.url is not None
+    assert definition.secret is not None
+    body = {
+        "tool": definition.name,
+        "arguments": arguments,
+        "agent_id": str(context.agent_id),
+        "turn": context.turn,
+        "call_id": context.call_id,
+    }
+    return Delivery(
+        id=f"{context.agent_id}:{context.call_id}",
+        url=definition.url,
+        secret=definition.secret,
+        body=json.dumps(body, ensure_ascii=False).encode(errors="replace"),
+        retries=definition.retries,
+    )

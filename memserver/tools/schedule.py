@@ -7,7 +7,7 @@ from pydantic import Field
 
 from memserver.memory.dates import parse_range
 from memserver.memory.timers import set_timer
-from memserver.tools.registry import Tool, ToolContext, make_tool
+from memserver.tools.tool import RunnableTool, ToolContext, make_tool
 
 
 async def schedule_message(
@@ -22,6 +22,6 @@ async def schedule_message(
     return f"Set for {due.isoformat()}."
 
 
-def schedule_tool() -> Tool:
+def schedule_tool() -> RunnableTool:
     """The tool."""
     return replace(make_tool(schedule_message, transactional=True, kind="memory"), attached=False)

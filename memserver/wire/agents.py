@@ -21,7 +21,10 @@ HistoryForm = Literal["calls", "compact"]
 class AgentOptions(Record):
     """What an agent may set for itself; what it leaves out is the server's setting."""
 
-    protocol: ReplyMode = "tools"
+    # The second name is the one in the database, where servers from before the first read it, too.
+    reply_mode: ReplyMode = Field(
+        default="tools", validation_alias=stored_as("reply_mode", "protocol")
+    )
     """chat: the model is asked in plain chat, without tools, times and memory statistics, and what it writes
     is the message to the person; for models that were trained on chats and call no tools."""
     context_window: int | None = Field(default=None, examples=[8192])

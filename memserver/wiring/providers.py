@@ -15,9 +15,9 @@ from memserver.embeddings.sentence_transformers import SentenceTransformersEmbed
 from memserver.errors import EmbedderUnfit, EmbeddingError, ModelUnavailable, SetupError
 from memserver.llm.admission import (
     AlwaysReady,
+    EndpointReadiness,
     FairSemaphore,
     QueuedModel,
-    Readiness,
     SharedEndpoint,
 )
 from memserver.llm.base import ChatModel
@@ -168,7 +168,7 @@ def check_addresses(settings: Settings) -> None:
         embedding_endpoint(settings.embedding_base_url, key).address()
 
 
-def _readiness(settings: Settings, circuit: Circuit) -> Readiness:
+def _readiness(settings: Settings, circuit: Circuit) -> EndpointReadiness:
     """What waits for the endpoint: only for the local engine is it known that it will come."""
     if settings.local_engine_state is None:
         return AlwaysReady()

@@ -25,7 +25,7 @@ from memserver.errors import MemserverError, SetupError
 from memserver.llm.profile import profile_of
 from memserver.memory import documents
 from memserver.memory.archival import ArchivalStorage
-from memserver.memory.documents import DocumentLimits, Documents
+from memserver.memory.documents import DocumentLimits, DocumentStore
 from memserver.memory.message_index import MessageIndexing
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.recall import RecallStorage
@@ -34,7 +34,7 @@ from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage import languages, message_index
-from memserver.storage.connecting import Limits as TransactionLimits
+from memserver.storage.connecting import TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.erasure import REWRITE
 from memserver.storage.idempotency import IdempotencyKeys
@@ -43,14 +43,14 @@ from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
 from memserver.storage.watched import allow_long_statements
 from memserver.tools.loading import load_tools
-from memserver.tools.mcp_tools import McpServers
+from memserver.tools.mcp_tools import McpConnections
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.mcp import HttpServer, StdioServer
 from memserver.tools.outbound.webhooks import WebhookSender
-from memserver.tools.registry import SpecStyle, Tool, ToolRegistry
+from memserver.tools.registry import ToolRegistry
 from memserver.tools.schedule import schedule_tool
-from memserver.tools.toolbox import Toolbox
+from memserver.tools.tool import RunnableTool, SpecStyle
 from memserver.watchdog import Watchdog
 from memserver.wiring.database import DatabaseUrls, database_urls
 from memserver.wiring.providers import (
@@ -80,15 +80,17 @@ class Services:
     conversation: Conversation
     archival: ArchivalStorage
     upkeep: VectorUpkeep
-    documents: Documents
+    documents: DocumentStore
     jobs: JobRunner
     keys: KeyRing
     idempotency: IdempotencyKeys
-    mcp: McpServers
+    mcp: McpConnections
     networks: Networks
     """Private networks that webhooks and MCP servers may be in."""
     import_max_bytes: int
     """Size of an agent file."""
+    ping_seconds: float
+    """After which a stream that is silent has a comment."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -196,7 +198,7 @@ async def assemble(
     models: ModelSource,
     embedder: Embedder,
     settings: Settings,
-    tools: Sequence[Tool] = (),
+    tools: Sequence[RunnableTool] = (),
     clock: Clock = utc_now,
 ) -> AsyncIterator[Services]:
     """The services over a database, models, an embedder, further tools and a clock of the caller's."""
@@ -204,13 +206,13 @@ async def assemble(
     database = _database(app_url, settings)
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     webhooks = WebhookSender(settings.tool_networks)
-    mcp = McpServers(database, configured_mcp_servers(settings), settings.tool_networks)
+    mcp = McpConnections(database, configured_mcp_servers(settings), settings.tool_networks)
     deps = TurnDependencies(
         database=database,
         models=models,
         archival=archival,
         recall=_recall(settings, embedder),
-        tools=Toolbox(_registry(settings, tools), webhooks, mcp),
+        tools=_registry(settings, tools, webhooks, mcp),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=_limits(settings),
@@ -224,14 +226,14 @@ async def assemble(
 
 @asynccontextmanager
 async def _running(
-    settings: Settings, deps: TurnDependencies, mcp: McpServers
+    settings: Settings, deps: TurnDependencies, mcp: McpConnections
 ) -> AsyncIterator[Services]:
     database, lease_seconds = deps.database, settings.lease_seconds
     watchdog = Watchdog(settings.blocked_seconds, settings.home / "turns")
     worker = Worker(deps, watchdog, name=_worker_name(), lease_seconds=lease_seconds)
     conversation = Conversation(deps, worker)
     upkeep = _upkeep(settings, database, deps.archival)
-    ingesting = Documents(
+    ingesting = DocumentStore(
         database,
         deps.archival.embedder_of,
         Sandbox(settings.document_timeout, settings.document_memory_mb),
@@ -264,6 +266,7 @@ async def _running(
             mcp=mcp,
             networks=settings.tool_networks,
             import_max_bytes=settings.import_max_bytes,
+            ping_seconds=settings.stream_ping_seconds,
         )
 
 
@@ -279,11 +282,13 @@ async def _open(database: Database, *others: Closing) -> AsyncIterator[None]:
         await database.close()
 
 
-def _registry(settings: Settings, tools: Sequence[Tool]) -> ToolRegistry:
+def _registry(
+    settings: Settings, tools: Sequence[RunnableTool], webhooks: WebhookSender, mcp: McpConnections
+) -> ToolRegistry:
     # Too small to think is too small for more after an answer.
     ours = [*memory_tools(more_after_answer=not settings.llm_thought_last), schedule_tool()]
     style = SpecStyle(settings.llm_thought_last, settings.llm_longest_text)
-    return ToolRegistry([*ours, *tools], style)
+    return ToolRegistry([*ours, *tools], style, webhooks, mcp)
 
 
 def _limits(settings: Settings) -> Limits:
@@ -305,7 +310,7 @@ def _upkeep(settings: Settings, database: Database, archival: ArchivalStorage) -
     return VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
 
 
-def python_tools(settings: Settings) -> list[Tool]:
+def python_tools(settings: Settings) -> list[RunnableTool]:
     """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
     ours = [*memory_tools(), schedule_tool()]
     return load_tools(settings.tools, taken=[tool.spec.name for tool in ours])
@@ -322,7 +327,7 @@ def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpSe
 
 
 def job_handlers(
-    deps: TurnDependencies, upkeep: VectorUpkeep, ingesting: Documents, settings: Settings
+    deps: TurnDependencies, upkeep: VectorUpkeep, ingesting: DocumentStore, settings: Settings
 ) -> dict[str, Handler]:
     indexing = MessageIndexing(
         deps.database,

@@ -86,7 +86,7 @@ class RunOptions:
         Mode,
         typer.Option(help="memserver gets the sessions (import) or takes part in them (act)."),
     ] = "import"
-    protocol: Annotated[
+    reply_mode: Annotated[
         Literal["tools", "chat"],
         typer.Option(help="memserver's agents act by calls of tools, or are asked in plain chat."),
     ] = "tools"
@@ -138,7 +138,7 @@ class RunOptions:
 
     def _agent(self) -> JsonObject:
         """Values are JSON where they can be, so that 256 and true are what they look like."""
-        options: JsonObject = {"protocol": "chat"} if self.protocol == "chat" else {}
+        options: JsonObject = {"reply_mode": "chat"} if self.reply_mode == "chat" else {}
         for name, value in _pairs("--agent", self.agent or ()).items():
             try:
                 options[name] = json.loads(value)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing_extensions import override
 
 from memserver.errors import ContextOverflow, MemserverError, ProtocolViolation
-from memserver.messages import PromptMessage, Usage
+from memserver.messages import PromptMessage, TokenUsage
 from memserver.prompts import Prompts
 from memserver_evals.systems.choosing import Choice, Chosen
 from memserver_evals.systems.failing import failed_reply
@@ -136,7 +136,7 @@ def _share(*parts: Fitted) -> float:
 def _failed(reply: Reply, prompt: _Prompt, error: MemserverError) -> Reply:
     """The reply with what was asked, and what came in the place of an answer. Raises an outage."""
     raw = error.raw if isinstance(error, ProtocolViolation) else ""
-    asked = exchange(prompt.messages, {"role": "assistant", "content": raw}, Usage())
+    asked = exchange(prompt.messages, {"role": "assistant", "content": raw}, TokenUsage())
     return replace(reply, error=failed_reply(error).error, exchanges=(asked,))
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from typing_extensions import override
 
 from memserver.memory.summary import Summarizer, SummaryMethod
-from memserver.messages import Message
+from memserver.messages import Entry
 from memserver.prompts import Prompts
 from memserver_evals.systems.history import Piece, all_documents, all_utterances
 from memserver_evals.systems.recording import RecordingModel
@@ -90,7 +90,7 @@ class Summarised(Choice):
         model = RecordingModel(self.speaker.model, [])
         pieces = [piece for piece in all_utterances(material) if piece.at is not None]
         messages = [
-            Message(position, "user", piece.text, piece.at, 0)
+            Entry(position, "user", piece.text, piece.at, 0)
             for position, piece in enumerate(pieces, 1)
             if piece.at is not None
         ]

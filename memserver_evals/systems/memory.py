@@ -52,7 +52,7 @@ class AgentSetup:
     """How agents are made."""
 
     mode: Mode = "import"  # how the sessions get into the memory
-    # more of the agent's options, such as context_window. Where they say that the protocol is
+    # more of the agent's options, such as context_window. Where they say that the reply mode is
     # chat, the task's instructions are the system prompt, as a policy is trained with them
     options: dict[str, Any] = field(default_factory=dict)
     # the agents', by its name at the server's endpoint; None is the server's own
@@ -80,7 +80,7 @@ class MemorySystem:
     async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:
         library = material.library
         collection = await self._collection(library) if library and library.shared else None
-        plain = self.setup.options.get("protocol") == "chat"
+        plain = self.setup.options.get("reply_mode") == "chat"
         key = token_hex(8)
         agent = await self.client.agents.create(
             model=await self.model_name(key, material),

@@ -18,7 +18,7 @@ from typing_extensions import override
 from memserver.agent.dependencies import ModelSource
 from memserver.llm.base import ChatModel
 from memserver.llm.wire import NOTICE_MARK
-from memserver.messages import PromptMessage, ToolCall, ToolSpec
+from memserver.messages import FunctionCall, PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, ScriptedModel, Step, count_bytes, say
 from memserver.testing.scripted_rules import last_user_text
 
@@ -53,7 +53,7 @@ _COMMON = frozenset(
 class Made:
     """A search that was made in this turn, and its result."""
 
-    call: ToolCall
+    call: FunctionCall
     result: str
 
 
@@ -79,7 +79,7 @@ class Oracle:
 def searches_made(prompt: Sequence[PromptMessage]) -> list[Made]:
     """The searches since the person spoke, oldest first."""
     made: list[Made] = []
-    call: ToolCall | None = None
+    call: FunctionCall | None = None
     for message in prompt:
         if message.role == "user" and not message.text.startswith(NOTICE_MARK):
             made = []

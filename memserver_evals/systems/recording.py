@@ -23,7 +23,7 @@ from memserver.agent.dependencies import ModelSource
 from memserver.errors import ModelUnavailable, ProtocolViolation
 from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
 from memserver.llm.wire import call_as_json
-from memserver.messages import PromptMessage, ToolSpec, Usage
+from memserver.messages import PromptMessage, TokenUsage, ToolSpec
 from memserver_evals.systems.speaking import exchange
 from memserver_evals.task import Exchange
 
@@ -78,10 +78,10 @@ class RecordingModel(ModelDecorator):
             raise
 
     def _keep(
-        self, prompt: Sequence[PromptMessage], text: str, usage: Usage | None, purpose: str
+        self, prompt: Sequence[PromptMessage], text: str, usage: TokenUsage | None, purpose: str
     ) -> None:
         answer = {"role": "assistant", "content": text}
-        self.exchanges.append(exchange(prompt, answer, usage or Usage(), purpose))
+        self.exchanges.append(exchange(prompt, answer, usage or TokenUsage(), purpose))
 
 
 @dataclass(frozen=True, slots=True)

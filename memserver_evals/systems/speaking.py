@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from memserver.errors import ContextOverflow
 from memserver.llm.base import ChatModel
 from memserver.llm.wire import call_as_json, json_messages
-from memserver.messages import JsonObject, PromptMessage, ToolSpec, Usage
+from memserver.messages import JsonObject, PromptMessage, TokenUsage, ToolSpec
 from memserver_evals.task import Exchange
 
 SLACK = 16
@@ -52,7 +52,7 @@ class Speaker:
 
 
 def exchange(
-    prompt: Sequence[PromptMessage], answer: JsonObject, usage: Usage, purpose: str = "answer"
+    prompt: Sequence[PromptMessage], answer: JsonObject, usage: TokenUsage, purpose: str = "answer"
 ) -> Exchange:
     return Exchange(
         tuple(json_messages(prompt)),

@@ -15,7 +15,7 @@ from uuid import UUID
 from typing_extensions import override
 
 from memserver.agent.conversation import TurnResult
-from memserver.agent.events import TurnEnded
+from memserver.agent.events import EndedTurn
 from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.agent.rendering import is_sent
 from memserver.errors import ModelError, ModelUnavailable, ProtocolViolation
@@ -230,6 +230,6 @@ def _options(task: Task) -> JsonObject:
 
 def _check(result: TurnResult) -> None:
     """A turn that the policy has not spoilt itself must not count as its failure."""
-    error = result.ended.error if isinstance(result.ended, TurnEnded) else None
+    error = result.ended.error if isinstance(result.ended, EndedTurn) else None
     if error is not None and error.get("code") not in OURS:
         raise ModelUnavailable(f"A turn failed: {error.get('message')}") from ModelError(str(error))

@@ -8,12 +8,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan, nan
+from math import isnan
 from statistics import fmean
 
-from scipy.stats import sem, t
-
-from memserver_evals.scoring.statistics import LEVEL, Estimate, estimate
+from memserver_evals.scoring.statistics import Estimate, estimate
+from sweet_rl.intervals import t_interval
 from sweet_rl.memory_episodes.layout import Run
 from sweet_rl.memory_episodes.records import Drawn, Episode, Task, read_parts
 from sweet_rl.memory_episodes.tasks import admits
@@ -45,15 +44,6 @@ class Difference:
     @property
     def is_better(self) -> bool:
         return self.seeds.low > 0 and self.topics.low > 0
-
-
-def t_interval(values: Sequence[float]) -> Estimate:
-    """The mean with its 95 % interval by Student's t; of one value there is none."""
-    mean = fmean(values) if values else nan
-    if len(values) < 2:
-        return Estimate(mean, nan, nan, len(values))
-    low, high = t.interval(LEVEL, len(values) - 1, loc=mean, scale=sem(values))
-    return Estimate(mean, float(low), float(high), len(values))
 
 
 def difference(

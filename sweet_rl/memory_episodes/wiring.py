@@ -15,7 +15,7 @@ from memserver.embeddings.base import Embedder, Vector
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.llm.base import Reply, TextSink, Written
 from memserver.llm.tokens import Remembered, TokenCounter
-from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
+from memserver.messages import FunctionCall, PromptMessage, TokenUsage, ToolSpec
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.tokenizer_file import TokenizerFile
@@ -57,18 +57,18 @@ class Scripted(OfflineModel):
         on_text: TextSink | None = None,
     ) -> Reply:
         if any(tool.name == NOTHING_TO_SAVE for tool in tools):
-            return Reply(self._save(prompt), Usage())
+            return Reply(self._save(prompt), TokenUsage())
         said = next(part.text for part in reversed(prompt) if part.role == "user")
         asked = [each for each in self.task.asked if said.endswith(f"] {each.text}")]
-        return Reply(say(self._answer(asked[0], prompt) if asked else "I see."), Usage())
+        return Reply(say(self._answer(asked[0], prompt) if asked else "I see."), TokenUsage())
 
     @override
     async def write(
         self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
     ) -> Written:
-        return Written("Nothing much.", Usage())
+        return Written("Nothing much.", TokenUsage())
 
-    def _save(self, prompt: Sequence[PromptMessage]) -> ToolCall:
+    def _save(self, prompt: Sequence[PromptMessage]) -> FunctionCall:
         """Oldest first: notes take room, so something may leave the queue while they are taken."""
         kept = prompt[0].text.partition(_AFTER_NOTES)[
             0

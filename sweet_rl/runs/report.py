@@ -19,7 +19,10 @@ MOST_KINDS = 8
 """Of the kinds of mistakes of each critic; results.json has all."""
 _LEGEND = 0.09
 """Inches of height for each training's name."""
-HEAD = ("policy", "seeds", "success", "tests passed", "turns", "answer characters")
+HEAD = (
+    *("policy", "seeds", "success", "its t-interval over seeds", "success by =="),
+    *("tests passed", "turns", "answer characters"),
+)
 _REWARDS = "reward by step of the chosen, dashed of the rejected"
 _ENDS = (
     "How collaborations end (shares), and questions that bring nothing (for each collaboration):"
@@ -50,13 +53,19 @@ def shown(found: Estimate, digits: int = 3, *, sign: bool = False) -> str:
     return f"{found.mean:{form}}{interval}"
 
 
+def _interval(found: Estimate, *, sign: bool = False) -> str:
+    return shown(found, sign=sign).partition(" ")[2] or "-"
+
+
 def rows_of(table: Table) -> list[tuple[str, ...]]:
     """A table's rows as text, under `HEAD`."""
-    digits = {"success": 3, "tests_passed": 3, "turns": 2, "answer_characters": 0}
+    digits = {"success_by_operator": 3, "tests_passed": 3, "turns": 2, "answer_characters": 0}
     return [
         (
             row.policy,
             str(row.seeds),
+            shown(row.scores["success"]),
+            _interval(row.by_seed),
             *(shown(row.scores[score], places) for score, places in digits.items()),
         )
         for row in table.rows
@@ -70,7 +79,7 @@ def title_of(table: Table) -> str:
 
 def _text(results: Results, pictures: Sequence[str]) -> str:
     parts = [
-        f"# {results.recipe}\n\nMeans with 95 % intervals, by a bootstrap over seeds and tasks."
+        f"# {results.recipe}\n\nMeans with 95 % intervals, by a bootstrap over seeds and families of tasks."
     ]
     parts += [f"![{name}]({name})" for name in pictures]
     for table in results.tables:
@@ -89,10 +98,13 @@ def _parts_of(table: Table) -> Iterator[str]:
     yield f"## {title_of(table)}\n\n{markdown(HEAD, rows_of(table))}"
     if table.differences:
         rows = [
-            (f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True))
+            (
+                *(f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True)),
+                _interval(each.by_seed, sign=True),
+            )
             for each in table.differences
         ]
-        yield markdown(("difference", "score", "mean"), rows)
+        yield markdown(("difference", "score", "mean", "its t-interval over seeds"), rows)
     names = (*ENDS, "repeated", "idle")
     if table.behaviour:
         ends = [
@@ -117,6 +129,9 @@ def _critics(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, str, str]]:
             yield path, "accuracy on pairs held out", _number(figures.get("held_out_accuracy"))
         if "/rank" in path:
             yield path, "agreement with the oracle", _number(figures.get("agreement"))
+            if "nats" in figures:
+                sizes = f"{figures['nats']:.2f}; {figures['nats_99']:.2f}"
+                yield path, "size of an advantage in nats: mean; 99 of 100 below", sizes
             unseen = figures.get("held_out", {}).get("agreement")
             yield path, "the same, on tasks held out", _number(unseen)
             best, chance = (_number(figures.get(name)) for name in ("best", "chance_of_best"))

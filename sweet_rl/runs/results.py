@@ -11,7 +11,7 @@ from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.scoring.statistics import Estimate
-from sweet_rl.hierarchical_bootstrap import estimate_nested
+from sweet_rl.intervals import estimate_nested, t_interval
 from sweet_rl.oracle import behaviour
 from sweet_rl.recipe import MAIN, Generated, Recipe
 from sweet_rl.runs.context import EVALUATIONS
@@ -22,6 +22,7 @@ from sweet_rl.trajectories import Trajectory, read_file
 
 SCORES: dict[str, Callable[[Trajectory], float]] = {
     "success": lambda play: float(play.reward == 1),
+    "success_by_operator": lambda play: float(all(play.passed_by_operator or (False,))),
     "tests_passed": lambda play: play.reward,
     "turns": lambda play: float(play.turns),
     "answer_characters": lambda play: float(len(play.answer)),
@@ -45,6 +46,7 @@ class Row:
     seeds: int
     tasks: int
     scores: Mapping[str, Estimate]
+    by_seed: Estimate  # the success, with its t-interval
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,7 @@ class Paired:
     b: str
     score: str
     estimate: Estimate
+    by_seed: Estimate  # with a t-interval
 
 
 @dataclass(frozen=True)
@@ -118,16 +121,18 @@ def write_results(results: Results, folder: Path) -> Path:
     return folder / "results.json"
 
 
-def difference(a: Plays, b: Plays, score: str, name: str) -> Estimate:
+def difference(a: str, b: str, plays: Mapping[str, Plays], score: str, name: str) -> Paired:
     """B minus A, seed by seed and task by task; what all seeds share stands beside each seed."""
+    of_a, of_b = plays[a], plays[b]
     found: dict[int, list[float]] = {}
-    for seed in sorted(b):
-        other = a.get(seed) or (a.get(0) if len(a) == 1 else None)
+    for seed in sorted(of_b):
+        other = of_a.get(seed) or (of_a.get(0) if len(of_a) == 1 else None)
         if other is not None:
             found[seed] = [
-                _mean(b[seed][task], score) - _mean(other[task], score) for task in sorted(b[seed])
+                _mean(of_b[seed][task], score) - _mean(other[task], score)
+                for task in sorted(of_b[seed])
             ]
-    return estimate_nested(found, name=name)
+    return Paired(a, b, score, *_intervals(found, of_b, f"{name} {a} {b}"))
 
 
 def _plays(recipe: Recipe, out: Path, stage: Stage, mode: str) -> dict[str, Plays]:
@@ -147,11 +152,15 @@ def _table(recipe: Recipe, split: Split, mode: str, plays: Mapping[str, Plays]) 
     slots = make_tasks(recipe, split).slots if isinstance(recipe.tasks, Generated) else {}
     rows = []
     for name, by_seed in plays.items():
-        scores = {score: _estimate(by_seed, score, f"{split} {mode} {name}") for score in SCORES}
-        rows.append(Row(name, len(by_seed), len(next(iter(by_seed.values()))), scores))
+        found = {score: estimated(by_seed, score, f"{split} {mode} {name}") for score in SCORES}
+        scores, tasks = (
+            {score: each[0] for score, each in found.items()},
+            next(iter(by_seed.values())),
+        )
+        rows.append(Row(name, len(by_seed), len(tasks), scores, found["success"][1]))
     variants = [(variant.of, name) for name, variant in recipe.variants.items() if name in plays]
     differences = [
-        Paired(a, b, score, difference(plays[a], plays[b], score, f"{split} {mode} {a} {b}"))
+        difference(a, b, plays, score, f"{split} {mode}")
         for a, b in (*_COMPARED, *variants)
         if a in plays and b in plays
         for score in ("success", "tests_passed")
@@ -167,12 +176,21 @@ def _table(recipe: Recipe, split: Split, mode: str, plays: Mapping[str, Plays]) 
     return Table(split, mode, rows, differences, _by_kind(plays), went)
 
 
-def _estimate(by_seed: Plays, score: str, name: str) -> Estimate:
+def estimated(plays: Plays, score: str, name: str) -> tuple[Estimate, Estimate]:
+    """A score's mean, with its bootstrap over seeds and families, and with its t-interval over seeds."""
     values = {
-        seed: [_mean(tasks[task], score) for task in sorted(tasks)]
-        for seed, tasks in by_seed.items()
+        seed: [_mean(tasks[task], score) for task in sorted(tasks)] for seed, tasks in plays.items()
     }
-    return estimate_nested(values, name=f"{name} {score}")
+    return _intervals(values, plays, f"{name} {score}")
+
+
+def _intervals(
+    values: Mapping[int, Sequence[float]], plays: Plays, name: str
+) -> tuple[Estimate, Estimate]:
+    some = next(iter(plays.values()))
+    families = [some[task][0].kind or task for task in sorted(some)]
+    by_seed = t_interval([fmean(each) for each in values.values()])
+    return estimate_nested(values, families, name=name), by_seed
 
 
 def _by_kind(plays: Mapping[str, Plays]) -> dict[str, dict[str, float]]:

@@ -15,7 +15,7 @@ from sweet_rl.launching import Plan, trained
 from sweet_rl.oracle import judge
 from sweet_rl.pairs import is_held_out, successes, trajectory_pairs, turn_pairs
 from sweet_rl.plans import PreferencePlan, SftPlan
-from sweet_rl.recipe import Preference, Training
+from sweet_rl.recipe import Critic, Preference, Training
 from sweet_rl.rollouts import figures_of
 from sweet_rl.runs.context import (
     CANDIDATES,
@@ -97,9 +97,7 @@ def actor(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     """SWEET-RL's policy, from pairs of candidates."""
     recipe = context.recipe.variant(unit.part).actor
     ranked = read_file(unit.needs["data"].folder(context.out) / RANKED, Ranked)
-    pairs = turn_pairs(
-        ranked, count=recipe.pairs, margin=recipe.margin, top=recipe.top, seed=seed_of(unit.path)
-    )
+    pairs = turn_pairs(ranked, recipe.rule, seed=seed_of(unit.path))
     slots = context.tasks("train").slots
     judged = {"by_oracle": judge(pairs, slots)} if slots else {}
     return judged | _prefer(unit, folder, context, pairs, recipe)
@@ -143,9 +141,16 @@ def _prefer(  # noqa: PLR0913 - the last two have defaults and are named
         nll=recipe.nll,
         hidden=hidden,
         held_out=tried if held_out else None,
+        **_early_end(recipe),
         **_plan(unit, folder, context, recipe),
     )
     return {"pairs": len(pairs), "held_out_pairs": len(held_out)} | _train(unit, context, plan)
+
+
+def _early_end(recipe: Preference) -> dict[str, Any]:
+    if not isinstance(recipe, Critic):
+        return {}
+    return {"patience": recipe.patience, "measure_every": recipe.measure_every}
 
 
 def _plan(unit: Unit, folder: Path, context: RunContext, recipe: Training) -> dict[str, Any]:

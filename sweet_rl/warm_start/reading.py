@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from memserver.llm.wire import RESULT_MARK, call_as_json
-from memserver.memory.paging import Page, header
+from memserver.memory.paging import ResultPage, header
 from memserver.memory.working_context import default_sections
-from memserver.messages import ToolCall
+from memserver.messages import FunctionCall
 from memserver.prompts import Prompts, shipped_prompts
 from sweet_rl.warm_start.chains import Chain, Lesson
 from sweet_rl.warm_start.corpus import Passage, Question, Turn, Written
@@ -184,9 +184,11 @@ def _page(
         f"{f'{line.speaker}: ' if line.speaker else ''}{line.text}"
         for line in lines
     ]
-    result = "\n".join([header(len(lines), Page(1, max(1, len(lines))), total), *rows])
+    result = "\n".join([header(len(lines), ResultPage(1, max(1, len(lines))), total), *rows])
     tool = "archival_memory_search" if archival else "recall_memory_search"
-    call = ToolCall("", tool, {"query": question.text[:LONGEST_QUERY], "request_heartbeat": True})
+    call = FunctionCall(
+        "", tool, {"query": question.text[:LONGEST_QUERY], "request_heartbeat": True}
+    )
     return _chain(
         [
             ("system", head),
@@ -239,7 +241,7 @@ def _evaluation(
 
 
 def _chain(messages: Sequence[tuple[str, str]], said: str) -> Chain:
-    call = call_as_json(ToolCall("", "send_message", {"message": said}))
+    call = call_as_json(FunctionCall("", "send_message", {"message": said}))
     written = [{"role": role, "content": text} for role, text in messages]
     return Chain(
         (*written, {"role": "assistant", "content": call}),

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 from uuid import uuid4
 
-from memserver.messages import PromptMessage, ToolCall
+from memserver.messages import FunctionCall, PromptMessage
 from sweet_rl.warm_start.corpus import Question
 from sweet_rl.warm_start.intents import Consult, Converse, Follow, Remember
 from sweet_rl.warm_start.reading import (
@@ -19,7 +19,7 @@ from sweet_rl.warm_start.reading import (
     quote,
 )
 
-Steps = Generator[ToolCall, Sequence[PromptMessage], None]
+Steps = Generator[FunctionCall, Sequence[PromptMessage], None]
 """The calls of one turn; each takes the prompt of the next step back."""
 SECTION = "human"
 MOST_PAGES = 2
@@ -102,7 +102,7 @@ def follow(intent: Follow, random: Random) -> Steps:
     yield say(f"The value is {intent.chain[-1]}.")
 
 
-def is_lost(intent: object, call: ToolCall) -> bool:
+def is_lost(intent: object, call: FunctionCall) -> bool:
     """Whether a call gives up on what was said, since no search has found it: not worth learning."""
     said = str(call.arguments.get("message", ""))
     answerable = isinstance(intent, Remember) and intent.question.kind != "unanswerable"
@@ -111,7 +111,7 @@ def is_lost(intent: object, call: ToolCall) -> bool:
 
 def save_before_eviction(
     lasting: Sequence[tuple[str, str]], prompt: Sequence[PromptMessage]
-) -> ToolCall:
+) -> FunctionCall:
     """The right call after a pressure alert: the next note that is missing, or that there is none."""
     texts = [part.text for part in prompt if part.role == "user"]
     for text, note in lasting:
@@ -122,7 +122,7 @@ def save_before_eviction(
     return call(NOTHING_TO_SAVE)
 
 
-def save(note: str, prompt: Sequence[PromptMessage]) -> ToolCall | None:
+def save(note: str, prompt: Sequence[PromptMessage]) -> FunctionCall | None:
     """The call that takes a note, or changes one; None where it stands there already."""
     old, arrow, new = note.partition(" -> ")
     kept = notes(prompt)
@@ -167,15 +167,17 @@ def last_result(prompt: Sequence[PromptMessage]) -> str:
     return next((part.text for part in reversed(prompt) if part.role == "tool"), "")
 
 
-def say(message: str) -> ToolCall:
+def say(message: str) -> FunctionCall:
     return call("send_message", message=message)
 
 
-def call(name: str, **arguments: Any) -> ToolCall:  # noqa: ANN401 - JSON
-    return ToolCall(f"call_{uuid4().hex[:12]}", name, dict(arguments))
+def call(name: str, **arguments: Any) -> FunctionCall:  # noqa: ANN401 - JSON
+    return FunctionCall(f"call_{uuid4().hex[:12]}", name, dict(arguments))
 
 
-def _search(tool: str, question: Question) -> Generator[ToolCall, Sequence[PromptMessage], bool]:
+def _search(
+    tool: str, question: Question
+) -> Generator[FunctionCall, Sequence[PromptMessage], bool]:
     query = question.text[:LONGEST_QUERY]
     for page in range(1, MOST_PAGES + 1):
         further = {} if page == 1 else {"page": page}

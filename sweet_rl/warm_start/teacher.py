@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from memserver.llm.base import Reply, TextSink, Written
 from memserver.llm.tokens import TokenCounter
-from memserver.messages import PromptMessage, ToolCall, ToolSpec, Usage
+from memserver.messages import FunctionCall, PromptMessage, TokenUsage, ToolSpec
 from sweet_rl.offline_models import OfflineModel
 from sweet_rl.warm_start import intents, remembering
 from sweet_rl.warm_start.facts import Fact
@@ -36,7 +36,7 @@ _NO_NOTE = "I find no {t} for {v}."
 @dataclass(frozen=True, slots=True)
 class Taught:
     prompt: tuple[PromptMessage, ...]  # what the model saw
-    call: ToolCall | None  # the right call; None where a text is asked for
+    call: FunctionCall | None  # the right call; None where a text is asked for
     text: str  # the right text
     kind: str  # of the user's message, for figures by kind
     goal: str  # what a right call must hold, besides the right tool
@@ -73,7 +73,7 @@ class Teacher(OfflineModel):
             call = remembering.save_before_eviction(self.lasting, prompt)
             goal = str(call.arguments.get("content", ""))
             self.taught.append(Taught(tuple(prompt), call, "", "alert", goal))
-            return Reply(call, Usage())
+            return Reply(call, TokenUsage())
         if self._steps is None:
             self._steps = right_steps(self._intent, prompt, self.random)
             call = next(self._steps)
@@ -81,10 +81,10 @@ class Teacher(OfflineModel):
             assert not last_result(prompt).startswith("Failed"), last_result(prompt)
             call = self._steps.send(prompt)
         if remembering.is_lost(self._intent, call):
-            return Reply(call, Usage())
+            return Reply(call, TokenUsage())
         kind = type(self._intent).__name__.lower()
         self.taught.append(Taught(tuple(prompt), call, "", kind, _goal(self._intent, call)))
-        return Reply(call, Usage())
+        return Reply(call, TokenUsage())
 
     @override
     async def write(
@@ -92,7 +92,7 @@ class Teacher(OfflineModel):
     ) -> Written:
         text = right_summary(prompt[-1].text, self.memorable, most_words=int(max_tokens * 0.5))
         self.taught.append(Taught(tuple(prompt), None, text, "summary", ""))
-        return Written(text, Usage())
+        return Written(text, TokenUsage())
 
 
 def right_steps(intent: intents.Intent, prompt: Sequence[PromptMessage], random: Random) -> Steps:
@@ -231,7 +231,7 @@ def _tells(line: str, fact: Fact) -> bool:
     return fact.kind.value in _TELLING_VALUES or fact.kind.key.split()[-1].lower() in text.lower()
 
 
-def _goal(intent: intents.Intent, call: ToolCall) -> str:
+def _goal(intent: intents.Intent, call: FunctionCall) -> str:
     """What a right call must hold, word for word; empty where any words will do."""
     if call.name != "send_message":
         texts = [value for value in call.arguments.values() if isinstance(value, str)]
@@ -250,7 +250,7 @@ def _goal(intent: intents.Intent, call: ToolCall) -> str:
             return ""
 
 
-def _replace(old: str, new: str) -> ToolCall:
+def _replace(old: str, new: str) -> FunctionCall:
     return call(
         "working_context_replace",
         section=SECTION,

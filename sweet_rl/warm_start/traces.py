@@ -16,7 +16,7 @@ from uuid import UUID
 from memserver.llm.tokens import TokenCounter
 from memserver.llm.wire import call_as_json, json_messages
 from memserver.memory.working_context import default_sections
-from memserver.messages import Section
+from memserver.messages import MemorySection
 from memserver.storage import agents, collections
 from memserver.storage.agents import NewAgent
 from memserver.storage.database import LazyTransaction
@@ -186,8 +186,8 @@ def chains(taught: Iterable[Taught]) -> Iterator[Chain]:
         yield Chain(tuple(messages), tuple(lessons))
 
 
-def _sections(user: User) -> tuple[Section, ...]:
-    task = [Section("task", user.task, 2000, "")] if user.task else []
+def _sections(user: User) -> tuple[MemorySection, ...]:
+    task = [MemorySection("task", user.task, 2000, "")] if user.task else []
     return (*default_sections(), *task)
 
 

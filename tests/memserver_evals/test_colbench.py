@@ -77,7 +77,7 @@ async def test_a_policy_sees_as_an_agent_what_it_sees_in_training_and_its_turns_
     async with BACKEND.make(options) as task:
         [example] = task.examples()
         assert make_tasks(recipe, "test").examples == (example,)
-        setup = {"options": {"protocol": "chat"}, "model": "policy-1", "keep": True}
+        setup = {"options": {"reply_mode": "chat"}, "model": "policy-1", "keep": True}
         served = {"summary": lambda prompt: f"\n{collaborator(prompt)} ", "model": "policy-1"}
         async with memory(
             by_call, database, monkeypatch, tmp_path, served=served, **setup
@@ -127,7 +127,7 @@ def test_generated_tasks_are_played_in_plain_chat_from_the_command_line(
     out = tmp_path / "run"
     with endpoints(by_call, monkeypatch, tmp_path, summary=collaborator):
         done = evaluate(
-            *("colbench-backend", "--system", "memserver", "--protocol", "chat"),
+            *("colbench-backend", "--system", "memserver", "--reply-mode", "chat"),
             *("--model", "scripted", "--set", "each=2", "--set", "spare_turns=1"),
             *("--out", str(out)),
             database=database,
@@ -135,7 +135,7 @@ def test_generated_tasks_are_played_in_plain_chat_from_the_command_line(
     assert done.error is None, done.output
     assert means(out, "success") == {"memserver": 1.0}
     told = json.loads((out / "manifest.json").read_text("utf-8"))["options"]
-    assert (told["agent"], told["agent_model"]) == ({"protocol": "chat"}, "scripted")
+    assert (told["agent"], told["agent_model"]) == ({"reply_mode": "chat"}, "scripted")
 
 
 def test_single_turn_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

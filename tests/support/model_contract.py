@@ -14,7 +14,7 @@ from memserver.errors import (
 )
 from memserver.llm.base import ChatModel, Reply
 from memserver.llm.reply_parser import RawCall, RawReply
-from memserver.messages import PromptMessage, ToolCall, ToolSpec
+from memserver.messages import FunctionCall, PromptMessage, ToolSpec
 from memserver.testing.scripted import Broken, Call, Rule, Step, Writer, say
 
 SEND = ToolSpec(
@@ -40,7 +40,7 @@ SEARCH = ToolSpec(
 )
 NOW = ToolSpec("now", "", {"type": "object", "properties": {}})
 TOOLS = [SEND, SEARCH, NOW]
-CALL = ToolCall("call_1", "search", {"query": "日本 😀", "page": 2})
+CALL = FunctionCall("call_1", "search", {"query": "日本 😀", "page": 2})
 PROMPT = [
     PromptMessage("system", "You remember."),
     PromptMessage("user", "[2026-02-07 14:03] Who am I?"),

@@ -16,7 +16,7 @@ from memserver.llm.base import ChatModel
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
-from memserver.tools.registry import Tool
+from memserver.tools.tool import RunnableTool
 from memserver.wiring.providers import Models
 from memserver.wiring.services import Services, assemble
 from tests.support.apps import application
@@ -120,7 +120,7 @@ class Server:
 
 @asynccontextmanager
 async def serving(
-    database: OneDatabase, model: ScriptedModel, tools: Sequence[Tool] = (), **settings: Any
+    database: OneDatabase, model: ScriptedModel, tools: Sequence[RunnableTool] = (), **settings: Any
 ) -> AsyncIterator[Server]:
     """The whole server over a test's database, with a scripted model, or with `models` by name.
 

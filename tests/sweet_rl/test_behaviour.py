@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from memserver_evals.colbench.backend.rules import MARKER
 from sweet_rl.oracle import behaviour, judge, kind_of, mistakes, values_of
-from sweet_rl.pairs import turn_pairs
+from sweet_rl.pairs import PairRule, turn_pairs
 from sweet_rl.trajectories import Ranked, Trajectory
 from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.oracle_tasks import answer, asked, one
@@ -86,6 +86,14 @@ def test_a_critic_is_told_which_kinds_it_mistakes_and_how_good_its_pairs_are() -
     record = ranked(texts, (3, 0, 2, 1))
     assert mistakes([record], SLOTS) == {"question over idle": {"pairs": 4, "right": 0.5}}
     good, bad = ranked(texts, (3, 2, 1, 0)), ranked(texts, (0, 1, 2, 3))
-    assert judge(turn_pairs([good], count=9), SLOTS) == {"right": 1, "equal": 0, "inverted": 0}
-    assert judge(turn_pairs([bad], count=9), SLOTS) == {"right": 0, "equal": 0, "inverted": 1}
+    assert judge(turn_pairs([good], PairRule(count=9)), SLOTS) == {
+        "right": 1,
+        "equal": 0,
+        "inverted": 0,
+    }
+    assert judge(turn_pairs([bad], PairRule(count=9)), SLOTS) == {
+        "right": 0,
+        "equal": 0,
+        "inverted": 1,
+    }
     assert judge([], SLOTS) == {}

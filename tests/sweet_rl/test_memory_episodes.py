@@ -12,7 +12,7 @@ from memserver.agent_files.archive import ArchiveReader
 from memserver.errors import ModelUnavailable
 from memserver.llm.base import Reply
 from memserver.llm.tokens import TokenCounter
-from memserver.messages import PromptMessage, ToolSpec, Usage
+from memserver.messages import PromptMessage, TokenUsage, ToolSpec
 from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
@@ -198,7 +198,7 @@ async def test_a_copy_has_the_same_prompt_and_is_an_agent_of_its_own(database: O
         for place in range(8, len(task.lines)):
             await copy.do(place)
         after = await export_copy(on, played.agent)
-        elsewhere = State(other.steps[0][0][:1], (Reply(remembering.say("Hm."), Usage()),))
+        elsewhere = State(other.steps[0][0][:1], (Reply(remembering.say("Hm."), TokenUsage()),))
         with pytest.raises(AssertionError, match="another prompt"):
             await forking.executed(played, before, 8, [elsewhere], Draws(continuations=1))
         for place in range(8, len(task.lines)):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sweet_rl.intervals import t_interval
 from sweet_rl.memory_episodes import data
 from sweet_rl.memory_episodes.records import (
     Asked,
@@ -19,7 +20,7 @@ from sweet_rl.memory_episodes.records import (
     Task,
     stretches,
 )
-from sweet_rl.memory_episodes.report import difference, t_interval
+from sweet_rl.memory_episodes.report import difference
 from sweet_rl.memory_episodes.tasks import hidden_of
 from sweet_rl.oracle import agreement
 from sweet_rl.trajectories import ChatMessage, Ranked

@@ -1,6 +1,8 @@
 """Pairs of collaborations and of turns: what is chosen, what is rejected, and what is left out."""
 
-from sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
+import pytest
+
+from sweet_rl.pairs import PairRule, successes, trajectory_pairs, turn_pairs
 from sweet_rl.trajectories import Ranked
 from tests.sweet_rl.conversations import chat, played
 
@@ -48,7 +50,7 @@ def test_rejection_fine_tuning_learns_what_passed_all_tests() -> None:
 
 
 def test_turns_of_the_better_half_are_chosen_over_those_of_the_worse() -> None:
-    pairs = turn_pairs([ranked()], count=40)
+    pairs = turn_pairs([ranked()], PairRule(count=40))
     assert len(pairs) == 40
     assert len({(pair.chosen, pair.rejected) for pair in map(_texts, pairs)}) == 40
     for pair in pairs:
@@ -59,7 +61,7 @@ def test_turns_of_the_better_half_are_chosen_over_those_of_the_worse() -> None:
 def test_the_middle_one_of_an_odd_number_is_in_neither_half() -> None:
     texts = {
         text["content"]
-        for pair in turn_pairs([ranked(5)], count=9)
+        for pair in turn_pairs([ranked(5)], PairRule(count=9))
         for text in (*pair.chosen, *pair.rejected)
     }
     assert texts == {"text 0", "text 1", "text 3", "text 4"}
@@ -67,14 +69,17 @@ def test_the_middle_one_of_an_odd_number_is_in_neither_half() -> None:
 
 def test_draws_depend_on_the_seed_and_the_state_alone() -> None:
     first, other = ranked(), ranked(turn=0)
-    assert turn_pairs([first, other]) == [*turn_pairs([first]), *turn_pairs([other])]
-    assert turn_pairs([first]) != turn_pairs([first], seed=1)
+    assert turn_pairs([first, other], PairRule()) == [
+        *turn_pairs([first], PairRule()),
+        *turn_pairs([other], PairRule()),
+    ]
+    assert turn_pairs([first], PairRule()) != turn_pairs([first], PairRule(), seed=1)
 
 
 def test_equal_texts_and_equal_advantages_make_no_pair() -> None:
-    assert turn_pairs([ranked(4, candidates=("x", "x", "x", "x"))]) == []
-    assert turn_pairs([ranked(4, advantages=(1.0, 1.0, 1.0, 1.0))]) == []
-    assert len(turn_pairs([ranked(4, candidates=("x", "x", "y", "y"))])) == 1
+    assert turn_pairs([ranked(4, candidates=("x", "x", "x", "x"))], PairRule()) == []
+    assert turn_pairs([ranked(4, advantages=(1.0, 1.0, 1.0, 1.0))], PairRule()) == []
+    assert len(turn_pairs([ranked(4, candidates=("x", "x", "y", "y"))], PairRule())) == 1
 
 
 def test_a_margin_leaves_out_messages_that_are_about_equally_good() -> None:
@@ -82,25 +87,46 @@ def test_a_margin_leaves_out_messages_that_are_about_equally_good() -> None:
     state = ranked(6, advantages=scores)
     apart = [
         tuple(number_of(said[0]["content"]) for said in (pair.chosen, pair.rejected))
-        for pair in turn_pairs([state], count=40, margin=1.9)
+        for pair in turn_pairs([state], PairRule(count=40, margin=1.9))
     ]
     assert sorted(apart) == [(0, 3), (0, 4), (0, 5), (1, 4), (1, 5)]
-    assert len(turn_pairs([state], count=40)) == 9
-    assert turn_pairs([state], count=40, margin=3) == []
+    assert len(turn_pairs([state], PairRule(count=40))) == 9
+    assert turn_pairs([state], PairRule(count=40, margin=3)) == []
 
 
 def test_chosen_messages_can_be_drawn_from_fewer_than_the_better_half() -> None:
     chosen = {
-        number_of(pair.chosen[0]["content"]) for pair in turn_pairs([ranked()], count=200, top=0.25)
+        number_of(pair.chosen[0]["content"])
+        for pair in turn_pairs([ranked()], PairRule(count=200, top=0.25))
     }
     rejected = {
         number_of(pair.rejected[0]["content"])
-        for pair in turn_pairs([ranked()], count=200, top=0.25)
+        for pair in turn_pairs([ranked()], PairRule(count=200, top=0.25))
     }
     assert chosen == {12, 13, 14, 15}
     assert rejected == set(range(8)), "those stay the worse half"
-    few = turn_pairs([ranked(5)], count=9, top=0.1)
+    few = turn_pairs([ranked(5)], PairRule(count=9, top=0.1))
     assert {pair.chosen[0]["content"] for pair in few} == {"text 4"}, "one at least"
+
+
+def test_pairs_by_index_are_drawn_with_replacement_as_released() -> None:
+    pairs = turn_pairs([ranked(4)], PairRule(count=40, by_index=True))
+    drawn = [tuple(number_of(said[0]["content"]) for said in (p.chosen, p.rejected)) for p in pairs]
+    assert len(drawn) == 40
+    assert set(drawn) == {(3, 1), (3, 0), (2, 1), (2, 0)}, "each of the four came several times"
+    same = ranked(4, candidates=("x", "x", "x", "x"), advantages=(1.0, 1.0, 1.0, 1.0))
+    assert len(turn_pairs([same], PairRule(by_index=True))) == 4
+
+
+@pytest.mark.parametrize("by_index", [False, True])
+def test_an_absolute_margin_takes_no_pairs_from_a_state_in_which_all_is_hopeless(
+    by_index: bool,
+) -> None:
+    hopeless, telling = ranked(4, advantages=(0.02, 0.01, 0.0, 0.0)), ranked(4, turn=0)
+    rule = PairRule(count=9, absolute_margin=0.5, by_index=by_index)
+    assert turn_pairs([hopeless], rule) == []
+    assert len(turn_pairs([telling], rule)) == (9 if by_index else 4)
+    assert turn_pairs([hopeless], PairRule(margin=1.0, by_index=by_index)), "by deviations it does"
 
 
 class _Texts:

@@ -1,6 +1,7 @@
 """Runs of a small recipe: every stage, resumed, refused and reported. The policies' words are scripted."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,8 +13,9 @@ import pytest
 from memserver.errors import Conflict, InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.colbench.kinds import Kind
+from memserver_evals.colbench.sandbox.encoding import encode
 from memserver_evals.colbench.sandbox.pool import Sandbox
-from memserver_evals.colbench.sandbox.values import Outcome
+from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
 from sweet_rl import task_sets
 from sweet_rl.launching import Plan
 from sweet_rl.plans import PreferencePlan
@@ -67,7 +69,8 @@ class Trusting(Sandbox):
         names: dict[str, Any] = {}
         try:
             exec(source, names)
-            return tuple(Outcome(value=repr(eval(call, names))) for call in calls)
+            values = (encode(eval(call, names)) for call in calls)
+            return tuple(read_outcome(f'["value", {value}]') for value in values)
         except (NameError, SyntaxError) as error:
             return (Outcome(error=repr(error)),) * len(calls)
 
@@ -209,6 +212,10 @@ def test_a_report_has_every_policy_with_its_interval_and_the_paired_differences(
     text = write_report(results, tools.out / "report").read_text(encoding="utf-8")
     assert "| sweet - mdpo | success | +0.000" in text
     assert "| bold - mdpo | success | +0.000" in text
+    assert re.search(
+        r"sweet - mdpo \| success \| \+0.000 \[.*\] \| \[\+0.000, \+0.000\] \|", text
+    ), "by seeds"
+    assert rows["sweet"]["scores"]["success_by_operator"] == rows["sweet"]["scores"]["success"]
     assert "agreement with the oracle | 1.000" in text
     assert "How collaborations end" in text
     assert "its pairs by the oracle | right 1.000" in text

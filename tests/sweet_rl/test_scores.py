@@ -168,6 +168,8 @@ def test_ranking_goes_on_where_it_stopped(
         "finished": False,
         "seconds": pytest.approx(0, abs=60),
         "spread": 0.0,
+        "nats": 0.0,
+        "nats_99": 0.0,
         "distinct": 0.0,
     }
     ranking.rank(plan, *files)

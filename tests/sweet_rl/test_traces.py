@@ -13,7 +13,7 @@ from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.tools.memory_tools import memory_tools
-from memserver.tools.registry import ToolRegistry
+from memserver.tools.tool import describe
 from memserver.wiring.services import assemble
 from sweet_rl.warm_start.chains import Chain, read_chains
 from sweet_rl.warm_start.facts import Fact, lasting
@@ -181,7 +181,7 @@ async def test_every_turn_of_random_users_is_a_valid_call_behind_a_real_prompt(
         recorder = Recorder(services, teachers, clock)
         await recorder.record_made_up(tmp_path / "t", TRAINING, talk, count=4, seed=7)
     chains = list(read_chains(tmp_path / "t"))
-    own = ToolRegistry(memory_tools()).specs({"section": ["persona", "human"]})
+    own = describe(memory_tools(), ("persona", "human"))
     specs = [*own, NOTHING_TO_SAVE.spec]
     lessons = [(chain, lesson) for chain in chains for lesson in chain.lessons]
     assert len(lessons) > 60

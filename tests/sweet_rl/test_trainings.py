@@ -142,6 +142,45 @@ def test_preferences_are_learnt_and_measured_on_pairs_that_were_held_out(
     assert figures["held_out_loss"] < 0.69
 
 
+def test_a_critic_ends_at_its_lowest_held_out_loss_also_when_it_was_interrupted(
+    tiny_base: Path, tmp_path: Path
+) -> None:
+    write_data(tmp_path)
+    unlike = [  # what it learns makes these ever more wrong
+        pair.model_copy(update={"chosen": pair.rejected, "rejected": pair.chosen})
+        for pair in trajectory_pairs(some_trajectories(6))[8:]
+    ]
+    write_file(tmp_path / "held_out.jsonl", unlike)
+    schedule = replace(SHORT, steps=40, save_every=50)
+    early = {"held_out": tmp_path / "held_out.jsonl", "patience": 1, "measure_every": 1}
+    whole = preferences(tiny_base, tmp_path, schedule, "whole", beta=1.0, **early)
+    assert whole["finished"]
+    assert whole["steps"] == 2, "the first measurement was the best"
+    assert whole["held_out_loss"] == pytest.approx(_lowest(tmp_path / "whole"))
+    in_time = replace(schedule, seconds=0.0)
+    calls = [
+        preferences(tiny_base, tmp_path, in_time, "pieces", beta=1.0, **early) for _ in range(2)
+    ]
+    assert [(call["steps"], call["finished"]) for call in calls] == [(1, False), (2, True)]
+    assert calls[-1]["held_out_loss"] == pytest.approx(whole["held_out_loss"], abs=1e-4)
+
+
+def _lowest(folder: Path) -> float:
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return min(line["eval_loss"] for line in map(json.loads, lines) if "eval_loss" in line)
+
+
+def test_the_likelihood_alone_learns_nothing_from_what_was_rejected(
+    tiny_base: Path, tmp_path: Path
+) -> None:
+    write_data(tmp_path)
+    figures = preferences(tiny_base, tmp_path, SHORT, "out", loss="nll")
+    lines = (tmp_path / "out" / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    logged = [line for line in map(json.loads, lines) if "nll" in line]
+    assert logged[0]["loss"] == pytest.approx(logged[0]["nll"], rel=1e-3)
+    assert figures["finished"]
+
+
 def test_what_is_logged_after_a_kill_is_logged_once(tiny_base: Path, tmp_path: Path) -> None:
     write_data(tmp_path)
     sft(tiny_base, tmp_path, replace(SHORT, seconds=0), "out")

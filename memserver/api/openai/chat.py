@@ -1,15 +1,14 @@
 """Chat completions: one answer of an agent, whole or as chunks."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from fastapi import Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from memserver.agent.events import End, TurnPaused
+from memserver.agent.events import End, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
 from memserver.api.openai.errors import RESPONSES, turn_failed
 from memserver.api.openai.requests import (
@@ -30,12 +29,10 @@ from memserver.api.openai.turns import (
     text_of,
     turn_id,
 )
-from memserver.messages import JsonObject, Usage
-from memserver.storage.inbox import Turn
+from memserver.messages import JsonObject, TokenUsage
+from memserver.storage.inbox import TurnRow
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
-
-STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 class Extra(BaseModel):
@@ -52,12 +49,12 @@ class Extra(BaseModel):
     call_id: str | None = Field(default=None, description="Of the call that waits.")
 
     @classmethod
-    def of(cls, turn: Turn, unused: list[str], *, instructions: bool) -> "Extra":
+    def of(cls, turn: TurnRow, unused: list[str], *, instructions: bool) -> "Extra":
         more = ["system messages"] if instructions else []
         return cls(agent_id=str(turn.agent_id), turn=turn.turn, unused=[*unused, *more])
 
     def at(self, end: End) -> "Extra":
-        call = end.message.call if isinstance(end, TurnPaused) else None
+        call = end.message.call if isinstance(end, PausedTurn) else None
         update = {"stop_reason": end.stop_reason, "call_id": call.call.id if call else None}
         return self.model_copy(update=update)
 
@@ -94,7 +91,7 @@ class CompletionUsage(BaseModel):
     prompt_tokens_details: PromptDetails
 
     @classmethod
-    def of(cls, usage: Usage) -> "CompletionUsage":
+    def of(cls, usage: TokenUsage) -> "CompletionUsage":
         return cls(
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
@@ -143,9 +140,7 @@ async def create_completion(
         options = request.stream_options
         counted = options is not None and options.include_usage is True
         chunks = _Chunks(turn, request.model, extra, counted=counted)
-        return StreamingResponse(
-            chunks.of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
-        )
+        return EventStream(chunks.of(pieces), services.ping_seconds)
     result = await finish_turn(services, tenant, turn)
     message = CompletionMessage(content=text_of(result.messages))
     completion = Completion(
@@ -160,7 +155,7 @@ async def create_completion(
 
 
 class _Chunks:
-    def __init__(self, turn: Turn, model: str, extra: Extra, *, counted: bool) -> None:
+    def __init__(self, turn: TurnRow, model: str, extra: Extra, *, counted: bool) -> None:
         self._counted = counted
         self._extra = extra
         self._head: JsonObject = {
@@ -200,4 +195,4 @@ class _Chunks:
 
 def frame(data: JsonObject) -> str:
     """One event without a name."""
-    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
+    return f"data: {event_data(data)}\n\n"

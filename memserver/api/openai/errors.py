@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memserver.agent.events import TurnQueued
+from memserver.agent.events import QueuedTurn
 from memserver.api.errors import DOCUMENTED, STATUS
 from memserver.errors import AgentWaits, ContextOverflow
 from memserver.messages import JsonObject
@@ -68,7 +68,7 @@ def turn_failed(error: JsonObject) -> Refusal:
     return Refusal(_status(STATUS.get(error["code"], 500)), error, dict(_NEVER_AGAIN))
 
 
-def queued(end: TurnQueued) -> Refusal:
+def queued(end: QueuedTurn) -> Refusal:
     """The agent's earlier turn waits for an answer to its call: the message is stored after it."""
     call = end.blocked_by.record
     expires_at = end.expires_at.astimezone(UTC)

@@ -11,7 +11,7 @@ from memserver.api.json_body import Router
 from memserver.api.openai.errors import RESPONSES
 from memserver.api.openai.turns import find_agent
 from memserver.storage import agents
-from memserver.storage.agents import Agent
+from memserver.storage.agents import AgentRow
 from memserver.storage.rows import PageQuery
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
@@ -26,7 +26,7 @@ class Model(BaseModel):
     owned_by: str = "memserver"
 
     @classmethod
-    def of(cls, agent: Agent) -> "Model":
+    def of(cls, agent: AgentRow) -> "Model":
         return cls(id=agent.name, created=int(agent.created_at.timestamp()))
 
 

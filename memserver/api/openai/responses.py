@@ -1,17 +1,16 @@
 """Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from fastapi import Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
-from memserver.agent.events import End, TurnEnded, TurnPaused
+from memserver.agent.events import End, EndedTurn, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
+from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
-from memserver.api.openai.chat import STREAM_HEADERS, Extra
+from memserver.api.openai.chat import Extra
 from memserver.api.openai.errors import RESPONSES, no_previous_response
 from memserver.api.openai.requests import (
     RESPONSE_FIELDS,
@@ -32,10 +31,10 @@ from memserver.api.openai.turns import (
     turn_id,
 )
 from memserver.errors import InvalidInput, NotFound
-from memserver.messages import JsonObject, Usage
+from memserver.messages import JsonObject, TokenUsage
 from memserver.storage import recall
-from memserver.storage.agents import Agent
-from memserver.storage.inbox import PLACES_PER_TURN, Turn
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import PLACES_PER_TURN, TurnRow
 from memserver.wiring.services import Services
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
@@ -85,7 +84,7 @@ class ResponseUsage(BaseModel):
     total_tokens: int = Field(examples=[1561])
 
     @classmethod
-    def of(cls, usage: Usage) -> "ResponseUsage":
+    def of(cls, usage: TokenUsage) -> "ResponseUsage":
         return cls(
             input_tokens=usage.prompt_tokens,
             input_tokens_details=CachedTokens(cached_tokens=usage.cached_tokens),
@@ -154,9 +153,7 @@ async def create_response(
     answer.previous = request.previous_response_id
     if request.stream:
         pieces = await start_turn(services, tenant, turn)
-        return StreamingResponse(
-            _Writer(answer).of(pieces), media_type="text/event-stream", headers=STREAM_HEADERS
-        )
+        return EventStream(_Writer(answer).of(pieces), services.ping_seconds)
     result = await finish_turn(services, tenant, turn)
     whole = answer.ended(text_of(result.messages), result.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
@@ -174,16 +171,16 @@ async def get_response(
             tx, agent.id, turn.first_position, turn.first_position + PLACES_PER_TURN
         )
     if turn.state == "requires_action" and messages:
-        paused = TurnPaused(turn.turn, turn.steps, turn.usage, messages[-1])
+        paused = PausedTurn(turn.turn, turn.steps, turn.usage, messages[-1])
         return answer.ended(text_of(messages), paused)
     if not turn.ended:
         return answer.begun()
     stop = turn.stop_reason or ""
-    ended = TurnEnded(turn.turn, turn.steps, stop, turn.usage, turn.error)
+    ended = EndedTurn(turn.turn, turn.steps, stop, turn.usage, turn.error)
     return answer.ended(text_of(messages), ended)
 
 
-async def _agent(services: Services, tenant: str, request: ResponseRequest) -> Agent:
+async def _agent(services: Services, tenant: str, request: ResponseRequest) -> AgentRow:
     previous = None
     if request.previous_response_id is not None:
         try:
@@ -201,14 +198,14 @@ async def _agent(services: Services, tenant: str, request: ResponseRequest) -> A
     return agent
 
 
-def _extra(turn: Turn, request: ResponseRequest) -> Extra:
+def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:
     roles = [] if isinstance(request.input, str) else [each.get("role") for each in request.input]
     instructions = has_instructions(roles)
     return Extra.of(turn, request.unused(RESPONSE_FIELDS), instructions=instructions)
 
 
 class _Answer:
-    def __init__(self, model: str, turn: Turn, extra: Extra) -> None:
+    def __init__(self, model: str, turn: TurnRow, extra: Extra) -> None:
         self._model = model
         self._turn = turn
         self._extra = extra
@@ -308,4 +305,4 @@ class _Writer:
     def _event(self, kind: str, **data: Any) -> str:  # noqa: ANN401 - JSON
         self._number += 1
         whole = {"type": kind, "sequence_number": self._number, **data}
-        return f"event: {kind}\ndata: {json.dumps(whole, ensure_ascii=False)}\n\n"
+        return f"event: {kind}\ndata: {event_data(whole)}\n\n"

@@ -1,5 +1,6 @@
 """From a request in OpenAI's form to a turn, and from the turn's events to text that can't be taken back."""
 
+import asyncio
 import hashlib
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -14,24 +15,26 @@ from memserver.agent.conversation import TurnResult
 from memserver.agent.endings import as_json
 from memserver.agent.events import (
     End,
+    EndedTurn,
     Event,
+    PausedTurn,
+    QueuedTurn,
     StepCommitted,
-    TextDelta,
-    TurnEnded,
-    TurnPaused,
-    TurnQueued,
 )
 from memserver.agent.transcript import BETWEEN, Said, unread
 from memserver.api.errors import log_if_database
 from memserver.api.openai.errors import no_model, queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound
-from memserver.messages import Message
+from memserver.messages import Entry
 from memserver.storage import agents, inbox
-from memserver.storage.agents import Agent
-from memserver.storage.inbox import NewMessage, Turn
+from memserver.storage.agents import AgentRow
+from memserver.storage.inbox import NewMessage, TurnRow
 from memserver.text import clean
+from memserver.wire.events import MessageDelta
 from memserver.wiring.services import Services
 
+FIRST_SECONDS = 1.0
+"""How long a stream waits for its first piece, so that a turn that fails at once is a status and not an event."""
 LONGEST_TEXT = 1_000_000
 MOST_PAST = 10_000
 _TURN_ID = re.compile(r"^(?:chatcmpl-|resp_)([0-9a-f]{32})_(\d{1,18})$")
@@ -56,7 +59,7 @@ Repetitions = Annotated[
 ]
 
 
-async def find_agent(services: Services, tenant: str, model: str) -> Agent:
+async def find_agent(services: Services, tenant: str, model: str) -> AgentRow:
     """The agent of this name or id. Raises Refusal."""
     model = clean(model)
     async with services.database.tenant(tenant) as tx:
@@ -69,12 +72,12 @@ async def find_agent(services: Services, tenant: str, model: str) -> Agent:
 async def begin(
     services: Services,
     tenant: str,
-    agent: Agent,
+    agent: AgentRow,
     transcript: Sequence[Said],
     *,
     key: str | None,
     repeated: bool,
-) -> Turn:
+) -> TurnRow:
     """Post what of the transcript is new to the agent; a request that is repeated finds its turn again.
 
     Raises:
@@ -99,12 +102,12 @@ async def begin(
     return await services.conversation.post(tenant, agent.id, new.text, key=key)
 
 
-def turn_id(kind: str, turn: Turn) -> str:
+def turn_id(kind: str, turn: TurnRow) -> str:
     """By which a client knows the answer: `kind` is chatcmpl- or resp_."""
     return f"{kind}{turn.agent_id.hex}_{turn.turn}"
 
 
-async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[Agent, Turn]:
+async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[AgentRow, TurnRow]:
     """The turn of such an id, and its agent. Raises NotFound."""
     match = _TURN_ID.match(response_id)
     try:
@@ -120,7 +123,7 @@ async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[
         ) from error
 
 
-def text_of(messages: Sequence[Message]) -> str:
+def text_of(messages: Sequence[Entry]) -> str:
     return BETWEEN.join(each.text for each in messages if each.role == "assistant" and each.text)
 
 
@@ -129,7 +132,7 @@ def finish_reason(ended: End) -> str:
     return "length" if ended.stop_reason == "max_steps" else "stop"
 
 
-async def finish_turn(services: Services, tenant: str, turn: Turn) -> TurnResult:
+async def finish_turn(services: Services, tenant: str, turn: TurnRow) -> TurnResult:
     """What came of the turn. Raises Refusal: it failed, or is queued after a call that waits."""
     result = await services.conversation.result(tenant, turn)
     _check(result.ended)
@@ -139,31 +142,32 @@ async def finish_turn(services: Services, tenant: str, turn: Turn) -> TurnResult
 def _check(end: End) -> None:
     if end.error is not None:
         raise turn_failed(end.error)
-    if isinstance(end, TurnQueued):
+    if isinstance(end, QueuedTurn):
         raise queued(end)
 
 
-async def start_turn(services: Services, tenant: str, turn: Turn) -> AsyncIterator[str | End]:
-    """The turn as text to show, piece by piece, and its end; returns once there is something to show.
+async def start_turn(services: Services, tenant: str, turn: TurnRow) -> AsyncIterator[str | End]:
+    """The turn as text to show, piece by piece, and its end; returns when there is a piece, or soon without one.
 
     Raises:
-        Refusal: the turn failed before it said anything, or is queued; later the stream reports it.
+        Refusal: the turn failed at once, or is queued; later the stream reports it.
     """
     pieces = _pieces(services.conversation.follow(tenant, turn, text=True))
-    first = await anext(pieces)
-    if isinstance(first, End):
+    first = asyncio.ensure_future(anext(pieces))
+    await asyncio.wait([first], timeout=min(FIRST_SECONDS, services.ping_seconds))
+    if first.done() and isinstance(end := first.result(), End):
         await pieces.aclose()
-        _check(first)
+        _check(end)
 
     async def all_of_it() -> AsyncIterator[str | End]:
         async with aclosing(pieces):
-            yield first
             try:
+                yield await first
                 async for piece in pieces:
                     yield piece
             except MemserverError as error:
                 log_if_database(f"The stream of turn {turn.turn}", error)
-                yield TurnEnded(turn.turn, turn.steps, "error", turn.usage, as_json(error))
+                yield EndedTurn(turn.turn, turn.steps, "error", turn.usage, as_json(error))
 
     return all_of_it()
 
@@ -174,7 +178,7 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
         async for event in events:
             piece = ""
             match event:
-                case TextDelta(step, text):
+                case MessageDelta(step=step, text=text):
                     piece = spoken.hear(step, text)
                 case StepCommitted(messages):
                     piece = "".join(
@@ -182,7 +186,9 @@ async def _pieces(events: AsyncGenerator[Event]) -> AsyncGenerator[str | End]:
                         for each in messages
                         if each.role == "assistant" and each.text
                     )
-                case TurnEnded() | TurnPaused() | TurnQueued():
+                case QueuedTurn(turn):
+                    yield EndedTurn(turn, event.steps, "error", event.usage, queued(event).error)
+                case EndedTurn() | PausedTurn():
                     yield event
                 case _:
                     pass

@@ -41,7 +41,7 @@ async def create_agent(new: AgentIn, services: ServicesDep, tenant: TenantDep) -
                 dimension=dimension,
                 model=new.model,
                 system_prompt=new.system_prompt or None,
-                options=new.options.model_dump(exclude_none=True),
+                options=new.options.as_stored(),
                 metadata=new.metadata,
                 language=new.language,
             ),
@@ -76,7 +76,7 @@ async def update_agent(agent_id: AgentId, change: AgentChange, begin: BeginDep) 
     """
     values = change.values()
     if change.options is not None:
-        values["options"] = change.options.model_dump(exclude_none=True)
+        values["options"] = change.options.as_stored()
     language = values.pop("language", None)
     async with begin() as tx:
         if language is not None:
@@ -124,7 +124,7 @@ def _shown(part: messages.PromptMessage) -> str:
     return f"{part.role}: {part.text}"
 
 
-def _sections(new: AgentIn) -> list[messages.Section]:
+def _sections(new: AgentIn) -> list[messages.MemorySection]:
     if new.sections is None:
         return list(default_sections())
     names = [section.name for section in new.sections]
@@ -136,5 +136,5 @@ def _sections(new: AgentIn) -> list[messages.Section]:
             raise InvalidInput(
                 f"sections.{given.name}.text: {len(given.text)} characters, but the limit is {given.limit}."
             )
-        made.append(messages.Section(given.name, given.text, given.limit, given.description))
+        made.append(messages.MemorySection(given.name, given.text, given.limit, given.description))
     return made

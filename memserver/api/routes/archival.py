@@ -74,7 +74,7 @@ async def get_labelled_passage(
     """Get one passage of what the agent searches, by the label that results have."""
     async with begin() as tx:
         found = await reading.find(tx, agent_id, clean(label))
-    if not isinstance(found.item, messages.Passage):
+    if not isinstance(found.item, messages.StoredPassage):
         raise InvalidInput(
             f"label: {found.label} is a message.", hint="GET …/messages/{position} has it."
         )

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from fastapi import Response
 
-from memserver.agent.conversation import CallAnswer
+from memserver.agent.call_answers import CallAnswer
 from memserver.api.dependencies import AgentFilter, AgentId, ById, PathText, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.routes.messages import IdempotencyKey, respond, streamed
@@ -31,7 +31,10 @@ async def list_waiting_calls(
         found = await calls.list_waiting(tx, listing.query, agent_id=agent_id)
     items, more = listing.split(found, lambda call: call.agent_id)
     limits = services.deps.limits
-    shown = [waiting_call(call, limits.expiry(call.created_at)) for call in items]
+    shown = [
+        waiting_call(call, limits.expiry(call.created_at, of_request=call.of_request))
+        for call in items
+    ]
     return Page[WaitingCall, UUID](items=shown, next=more)
 
 
@@ -50,7 +53,7 @@ async def decide_call(
     """
     answer = CallAnswer("approval", said.approve, said.reason)
     turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
-    return await respond(services.conversation, tenant, turn, stream=said.stream, after=after)
+    return await respond(services, tenant, turn, stream=said.stream, after=after)
 
 
 @router.post("/agents/{agent}/calls/{call_id}/result", response_model=Answer, responses=STREAMED)
@@ -66,7 +69,7 @@ async def give_result(
     text = cut(given.text(), services.deps.limits.calls.characters)
     answer = CallAnswer("client", not given.failed, text)
     turn, after = await services.conversation.answer(tenant, agent_id, call_id, answer, key=key)
-    return await respond(services.conversation, tenant, turn, stream=given.stream, after=after)
+    return await respond(services, tenant, turn, stream=given.stream, after=after)
 
 
 @router.post("/agents/{agent}/turns/{turn}/cancel")

@@ -149,7 +149,7 @@ async def search_collection(
 ) -> ArchivalResults:
     """Search one collection, best first."""
 
-    async def searched(tx: Transaction) -> list[collections.Collection]:
+    async def searched(tx: Transaction) -> list[collections.CollectionRow]:
         return [await collections.get(tx, collection_id)]
 
     return await asked.answer(services, tenant, searched, filters)

@@ -53,7 +53,7 @@ async def create_key(
             tx, tenant, NewKey(new.name, new.scopes, new.expires_at)
         )
     services.keys.created()
-    created = CreatedKey(**dict(ApiKey.model_validate(made)), key=secret)
+    created = CreatedKey(**dict(made), key=secret)
     keep_instead(request, created.model_copy(update={"key": None}).model_dump_json().encode())
     return created
 
@@ -71,7 +71,7 @@ async def list_keys(services: ServicesDep, tenant: KeysOf, listing: ById) -> Pag
 async def get_key(key_id: UUID, services: ServicesDep, tenant: KeysOf) -> ApiKey:
     """Get one key."""
     async with services.database.tenant(tenant) as tx:
-        return ApiKey.model_validate(await api_keys.get(tx, key_id))
+        return await api_keys.get(tx, key_id)
 
 
 @router.delete("/{key_id}", status_code=204)

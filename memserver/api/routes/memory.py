@@ -74,7 +74,7 @@ async def search_recall(
             return RecallResults(items=await _found(hits, params.query), next=more)
     async with LazyTransaction(services.database, tenant) as lazy:
         found = await services.deps.recall.search(
-            lazy, agent_id, wanted, paging.Page(params.page, params.limit), params.mode
+            lazy, agent_id, wanted, paging.ResultPage(params.page, params.limit), params.mode
         )
     return recall_results(found, await _found(found.hits, params.query))
 

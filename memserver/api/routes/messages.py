@@ -7,21 +7,26 @@ from fastapi import Header, Path, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from memserver.agent.conversation import Conversation
-from memserver.agent.events import TurnQueued
+from memserver.agent.events import QueuedTurn
 from memserver.api.dependencies import AgentId, BeginDep, NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body, log_if_database
+from memserver.api.event_stream import EventStream
 from memserver.api.json_body import Router
 from memserver.api.schemas.answers import answer, turn_status
 from memserver.api.schemas.messages import EventIn, ImportIn, MessageIn
-from memserver.api.sse import encode, frame
+from memserver.api.sse import encode, error_frame
 from memserver.errors import InvalidInput, MemserverError
 from memserver.memory import reading
 from memserver.storage import agents, inbox, recall
 from memserver.storage.inbox import NewMessage
 from memserver.wire.base import Page
 from memserver.wire.messages import Answer, Message, Turn
+from memserver.wiring.services import Services
 
 router = Router(prefix="/agents/{agent}", tags=["messages"])
+
+TURN_HEADER = "Memserver-Turn"
+"""A streamed answer's: the number of its turn, before its first event."""
 
 LastEventId = Annotated[
     int, Header(alias="Last-Event-ID", ge=0, le=2**62, description="The last id that was read.")
@@ -70,7 +75,7 @@ async def post_message(
     turn = await services.conversation.post(
         tenant, agent_id, message.text, key=key, at=message.created_at
     )
-    return await respond(services.conversation, tenant, turn, stream=message.stream)
+    return await respond(services, tenant, turn, stream=message.stream)
 
 
 @router.post(
@@ -91,7 +96,7 @@ async def post_event(
     """
     kind = "" if event.type == "custom" else event.type
     turn = await services.conversation.post_event(tenant, agent_id, kind, event.text or "", key=key)
-    return await respond(services.conversation, tenant, turn, stream=event.stream)
+    return await respond(services, tenant, turn, stream=event.stream)
 
 
 @router.get("/messages")
@@ -142,7 +147,7 @@ async def import_messages(
     queued = None
     if wait:
         ended = (await services.conversation.result(tenant, turn)).ended
-        queued = ended if isinstance(ended, TurnQueued) else None
+        queued = ended if isinstance(ended, QueuedTurn) else None
         async with services.database.tenant(tenant) as tx:
             turn = await inbox.get_turn(tx, agent_id, turn.turn)
     else:
@@ -171,50 +176,46 @@ async def get_turn_events(
     services: ServicesDep,
     tenant: TenantDep,
     last_event_id: LastEventId = 0,
-) -> StreamingResponse:
+) -> EventStream:
     """A turn as server-sent events, from its beginning or, with Last-Event-ID, after that event.
 
     For a client that lost its connection; the turn continues without it.
     """
     async with services.database.tenant(tenant) as tx:
         found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
-    return _stream(services.conversation, tenant, found, after=last_event_id)
+    return _stream(services, tenant, found, after=last_event_id)
 
 
 async def respond(
-    conversation: Conversation, tenant: str, turn: inbox.Turn, *, stream: bool, after: int = 0
+    services: Services, tenant: str, turn: inbox.TurnRow, *, stream: bool, after: int = 0
 ) -> Response:
     """What comes of a turn after a position, whole or as a stream."""
     if stream:
-        return _stream(conversation, tenant, turn, after=after)
-    result = await conversation.result(tenant, turn, after=after)
+        return _stream(services, tenant, turn, after=after)
+    result = await services.conversation.result(tenant, turn, after=after)
     ended = result.ended
     if ended.error is not None:
         return JSONResponse(body(**ended.error), STATUS[ended.error["code"]])
     shown = answer(ended, result.messages)
-    status = 202 if isinstance(ended, TurnQueued) else 200
+    status = 202 if isinstance(ended, QueuedTurn) else 200
     return Response(shown.model_dump_json(), status, media_type="application/json")
 
 
-def _stream(
-    conversation: Conversation, tenant: str, turn: inbox.Turn, *, after: int = 0
-) -> StreamingResponse:
-    return StreamingResponse(
-        _events(conversation, tenant, turn, after),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
+def _stream(services: Services, tenant: str, turn: inbox.TurnRow, *, after: int = 0) -> EventStream:
+    return EventStream(
+        _events(services.conversation, tenant, turn, after),
+        services.ping_seconds,
+        headers={TURN_HEADER: str(turn.turn)},
     )
 
 
 async def _events(
-    conversation: Conversation, tenant: str, turn: inbox.Turn, after: int
+    conversation: Conversation, tenant: str, turn: inbox.TurnRow, after: int
 ) -> AsyncIterator[str]:
     try:
         async for event in conversation.follow(tenant, turn, text=True, after=after):
             for part in encode(event):
                 yield part
-    except (
-        MemserverError
-    ) as error:  # it is too late for a status: the turn stays, and can be read on
+    except MemserverError as error:  # it is too late for a status
         log_if_database(f"The stream of turn {turn.turn}", error)
-        yield frame("error", body(error.code, error.message, error.hint))
+        yield error_frame(body(error.code, error.message, error.hint))

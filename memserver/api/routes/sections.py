@@ -33,7 +33,7 @@ async def create_section(
     new: SectionByItselfIn, services: ServicesDep, tenant: TenantDep
 ) -> SectionByItself:
     """Create a section that no agent has yet; it stays until it is deleted."""
-    section = messages.Section(new.name, new.text, new.limit, new.description)
+    section = messages.MemorySection(new.name, new.text, new.limit, new.description)
     check_limit(section)
     async with services.database.tenant(tenant) as tx:
         made = await sections.insert(tx, tenant, section, BY_API, by_itself=True)

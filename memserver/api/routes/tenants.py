@@ -25,7 +25,7 @@ async def create_tenant(new: TenantIn, services: ServicesDep, caller: CallerDep)
             hint=f"That is an admin key of the tenant {DEFAULT_TENANT!r}.",
         )
     async with services.database.tenant(new.tenant) as tx:
-        return Tenant.model_validate(await api_keys.create_tenant(tx, new.tenant))
+        return await api_keys.create_tenant(tx, new.tenant)
 
 
 @router.get("")
@@ -49,4 +49,4 @@ async def get_tenant(
     if tenant != caller.tenant and not caller.operates:
         raise no_tenant(tenant)
     async with services.database.tenant(tenant) as tx:
-        return Tenant.model_validate(await api_keys.get_tenant(tx, tenant))
+        return await api_keys.get_tenant(tx, tenant)

@@ -17,12 +17,12 @@ from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.storage import agents, tools
 from memserver.storage.database import Transaction
 from memserver.storage.tools import Grant, NewDefinition
-from memserver.tools import registry
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.outbound.addresses import check_url
 from memserver.tools.outbound.signing import SECRET_PREFIX
 from memserver.tools.parameters import check_parameters
-from memserver.tools.toolbox import check_rules
+from memserver.tools.registry import check_rules
+from memserver.tools.tool import RunnableTool
 from memserver.wire.agents import AgentOptions
 from memserver.wire.base import Page
 from memserver.wire.tools import AgentTool, Tool
@@ -117,11 +117,10 @@ async def list_agent_tools(
         await agents.get(tx, agent_id)
         grants = await tools.grants_of(tx, agent_id)
     said = {grant.name: grant for grant in grants}
-    toolset = services.deps.tools.toolset(grants)
-    names = [spec.name for spec in toolset.specs()]
-    away = [grant.name for grant in grants if grant.attached and grant.name not in names]
-    shown, more = listing.paginate(names + away, lambda name: name)
-    items = [agent_tool(name, toolset.get(name), said.get(name)) for name in shown]
+    available = services.deps.tools.tools_of(grants)
+    away = [grant.name for grant in grants if grant.attached and grant.name not in available]
+    shown, more = listing.paginate([*available, *away], lambda name: name)
+    items = [agent_tool(name, available.get(name), said.get(name)) for name in shown]
     return Page[AgentTool, str](items=items, next=more)
 
 
@@ -131,7 +130,7 @@ async def attach_tool(
 ) -> AgentTool:
     """Let an agent call a tool, by these rules; they take the place of those it had.
 
-    It counts from the agent's next step on. An agent whose protocol is chat is refused: its model calls none.
+    It counts from the agent's next step on. An agent whose reply_mode is chat is refused: its model calls none.
     """
     async with services.database.tenant(tenant) as tx:
         grants = await tools.lock_grants(tx, agent_id)
@@ -193,13 +192,13 @@ def _check_change(kind: str, fields: set[str]) -> None:
         )
 
 
-async def _named(services: Services, tx: Transaction, name: str) -> tuple[registry.Tool, Grant]:
-    toolbox = services.deps.tools
-    tool = toolbox.server_tool(name)
+async def _named(services: Services, tx: Transaction, name: str) -> tuple[RunnableTool, Grant]:
+    registry = services.deps.tools
+    tool = registry.server_tool(name)
     if tool is not None:
         return tool, Grant(name, attached=True)
     definition = await tools.get(tx, name)
-    return toolbox.tool_of(definition), Grant(name, attached=True, definition=definition)
+    return registry.tool_of(definition), Grant(name, attached=True, definition=definition)
 
 
 def _without(grants: tuple[Grant, ...], name: str) -> list[Grant]:
@@ -207,16 +206,16 @@ def _without(grants: tuple[Grant, ...], name: str) -> list[Grant]:
 
 
 async def _check(
-    services: Services, tx: Transaction, agent_id: UUID, changed: tuple[list[Grant], registry.Tool]
+    services: Services, tx: Transaction, agent_id: UUID, changed: tuple[list[Grant], RunnableTool]
 ) -> None:
     grants, tool = changed
     agent = await agents.get(tx, agent_id)
     options = AgentOptions.model_validate(agent.options)
     name = tool.spec.name
     attached = any(grant.name == name and grant.attached for grant in grants)
-    if options.protocol == "chat" and attached and name != SEND_MESSAGE:
+    if options.reply_mode == "chat" and attached and name != SEND_MESSAGE:
         raise InvalidInput(
-            f"The agent would never call {name}: its protocol is chat.",
-            hint='Give it the option protocol: "tools" first.',
+            f"The agent would never call {name}: its reply_mode is chat.",
+            hint='Give it the option reply_mode: "tools" first.',
         )
     check_rules(grants, tool, options.max_steps or services.deps.limits.max_steps)

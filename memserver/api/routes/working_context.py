@@ -58,7 +58,7 @@ async def add_section(
     agent_id: AgentId, new: AgentSectionIn, services: ServicesDep, tenant: TenantDep
 ) -> Section:
     """Add a section of the agent's own."""
-    section = messages.Section(new.name, new.text, new.limit, new.description)
+    section = messages.MemorySection(new.name, new.text, new.limit, new.description)
     async with services.database.tenant(tenant) as tx:
         added = await attachments.add(tx, tenant, agent_id, section, new.place)
     return Section.model_validate(added)

@@ -61,13 +61,13 @@ Language = Annotated[
 ]
 
 
-class Request(BaseModel):
+class RequestBody(BaseModel):
     """Base of request bodies: an unknown field is an error, not a typing mistake without effect."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class Change(Request):
+class Change(RequestBody):
     """Base of changes: what is left out stays."""
 
     nullable: ClassVar[frozenset[str]] = frozenset()
@@ -81,7 +81,7 @@ class Change(Request):
         return changed
 
 
-class SectionIn(Request):
+class SectionIn(RequestBody):
     """A section of the working context, for a new agent."""
 
     name: SectionName = Field(examples=["notes"])
@@ -90,7 +90,7 @@ class SectionIn(Request):
     description: SectionDescription = ""
 
 
-class AgentIn(Request):
+class AgentIn(RequestBody):
     """A new agent. Everything has a default."""
 
     name: Name | None = Field(default=None, description="Unique; made up when left out.")
@@ -134,7 +134,7 @@ class AgentChange(Change):
     language: Language | None = None
 
 
-class TimerIn(Request):
+class TimerIn(RequestBody):
     """What an agent is to be reminded of, and when: `at` a time, or `in_seconds`."""
 
     text: LongText = Field(description="What it reads then.")

@@ -4,16 +4,15 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from memserver.agent.events import End, TurnQueued
+from memserver.agent.events import End, QueuedTurn
 from memserver.agent.transcript import BETWEEN
 from memserver.llm.base import ChatModel
 from memserver.memory.archival import ArchivalPage
 from memserver.memory.recall import RecallHit, RecallPage
 from memserver.memory.results import Excerpt, message_label
-from memserver.messages import RESERVED
-from memserver.messages import Message as StoredMessage
+from memserver.messages import RESERVED, Entry
 from memserver.storage import calls, inbox, sections, tools
-from memserver.tools import registry
+from memserver.tools.tool import RunnableTool
 from memserver.wire.archival import ArchivalResults, FoundPassage, Passage
 from memserver.wire.messages import (
     Answer,
@@ -28,7 +27,7 @@ from memserver.wire.sections import SectionVersion
 from memserver.wire.tools import AgentTool, McpServer, Tool, ToolRules
 
 
-def waiting_call(call: calls.WaitingCall, expires_at: datetime) -> WaitingCall:
+def waiting_call(call: calls.OpenCall, expires_at: datetime) -> WaitingCall:
     record = call.record
     return WaitingCall(
         agent_id=call.agent_id,
@@ -45,17 +44,17 @@ def waiting_call(call: calls.WaitingCall, expires_at: datetime) -> WaitingCall:
 
 def blocking_call(end: End | None) -> WaitingCall | None:
     """The call for which a turn waits, if it does."""
-    return waiting_call(end.blocked_by, end.expires_at) if isinstance(end, TurnQueued) else None
+    return waiting_call(end.blocked_by, end.expires_at) if isinstance(end, QueuedTurn) else None
 
 
-def turn_status(turn: inbox.Turn, queued: TurnQueued | None = None) -> Turn:
+def turn_status(turn: inbox.TurnRow, queued: QueuedTurn | None = None) -> Turn:
     changed = {"blocked_by": blocking_call(queued)}
     if not turn.ended:
         changed["stop_reason"] = None
     return Turn.model_validate(turn).model_copy(update=changed)
 
 
-def answer(ended: End, messages: Sequence[StoredMessage]) -> Answer:
+def answer(ended: End, messages: Sequence[Entry]) -> Answer:
     """What came of a turn that has ended, or waits."""
     said = [message.text for message in messages if message.role == "assistant" and message.text]
     return Answer(
@@ -155,7 +154,7 @@ def registered_tool(definition: tools.Definition, *, secret: str | None = None) 
     )
 
 
-def server_tool(tool: registry.Tool) -> Tool:
+def server_tool(tool: RunnableTool) -> Tool:
     """One of the server's own; its schema without what every tool has."""
     parameters: dict[str, Any] = tool.spec.parameters
     properties = {
@@ -172,7 +171,7 @@ def server_tool(tool: registry.Tool) -> Tool:
     )
 
 
-def agent_tool(name: str, tool: registry.Tool | None, grant: tools.Grant | None) -> AgentTool:
+def agent_tool(name: str, tool: RunnableTool | None, grant: tools.Grant | None) -> AgentTool:
     """From the tool, if it is there, and what the agent says of it, if anything."""
     rules = ToolRules.model_validate(grant) if grant else ToolRules()
     return AgentTool(
@@ -185,7 +184,7 @@ def agent_tool(name: str, tool: registry.Tool | None, grant: tools.Grant | None)
 
 
 def mcp_server(
-    server: tools.McpServer,
+    server: tools.McpServerRow,
     listed: Sequence[tools.Definition],
     refused: Mapping[str, str] | None = None,
 ) -> McpServer:

@@ -4,10 +4,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from memserver.api.schemas.agents import Change, Language, LongText, Metadata, Moment, Name, Request
+from memserver.api.schemas.agents import (
+    Change,
+    Language,
+    LongText,
+    Metadata,
+    Moment,
+    Name,
+    RequestBody,
+)
 
 
-class PassageIn(Request):
+class PassageIn(RequestBody):
     """A passage for archival storage."""
 
     text: LongText = Field(examples=["The cello is called Hugo."])
@@ -16,7 +24,7 @@ class PassageIn(Request):
     created_at: Moment | None = None
 
 
-class PassagesIn(Request):
+class PassagesIn(RequestBody):
     """Passages to insert, all or none."""
 
     passages: Annotated[list[PassageIn], Field(fail_fast=True)] = Field(
@@ -32,7 +40,7 @@ class PassagePatch(Change):
     metadata: Metadata | None = Field(default=None, examples=[{"year": 2024}])
 
 
-class CollectionIn(Request):
+class CollectionIn(RequestBody):
     """A new collection that agents can share."""
 
     name: Name = Field(description="Unique among the shared collections.", examples=["instruments"])

@@ -4,14 +4,14 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from memserver.api.schemas.agents import Moment, Name, Request
+from memserver.api.schemas.agents import Moment, Name, RequestBody
 from memserver.storage.api_keys import TENANT_PATTERN
 from memserver.wire.keys import Scope
 
 TenantName = Annotated[str, StringConstraints(pattern=TENANT_PATTERN)]
 
 
-class KeyIn(Request):
+class KeyIn(RequestBody):
     """A new API key."""
 
     name: Name = Field(description="What it is for; need not be unique.", examples=["chat app"])
@@ -27,7 +27,7 @@ class KeyIn(Request):
     )
 
 
-class TenantIn(Request):
+class TenantIn(RequestBody):
     """A new tenant."""
 
     tenant: TenantName = Field(

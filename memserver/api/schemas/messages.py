@@ -4,10 +4,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from memserver.api.schemas.agents import LongText, Moment, Request
+from memserver.api.schemas.agents import LongText, Moment, RequestBody
 
 
-class MessageIn(Request):
+class MessageIn(RequestBody):
     """Something a person says to the agent."""
 
     text: LongText = Field(description="What they say.", examples=["Hi, I am Ada."])
@@ -19,7 +19,7 @@ class MessageIn(Request):
     )
 
 
-class EventIn(Request):
+class EventIn(RequestBody):
     """Something that happened, without anybody's saying it to the agent."""
 
     type: Literal["login", "upload", "custom"] = Field(
@@ -41,7 +41,7 @@ class EventIn(Request):
         return self
 
 
-class PastMessage(Request):
+class PastMessage(RequestBody):
     """A message from before, with its own time."""
 
     role: Literal["user", "assistant"]
@@ -49,7 +49,7 @@ class PastMessage(Request):
     created_at: Moment | None = Field(default=None, description="With a zone; left out: now.")
 
 
-class ImportIn(Request):
+class ImportIn(RequestBody):
     """Past messages, oldest first."""
 
     messages: Annotated[list[PastMessage], Field(fail_fast=True)] = Field(
@@ -60,7 +60,7 @@ class ImportIn(Request):
 Place = Annotated[int, Field(ge=0, lt=2**62)]
 
 
-class DeleteIn(Request):
+class DeleteIn(RequestBody):
     """Messages that are deleted: by their positions, or all of turns."""
 
     positions: list[Place] = Field(default_factory=list, max_length=1000, examples=[[1000, 1001]])

@@ -8,7 +8,7 @@ from memserver.api.schemas.agents import (
     CharacterLimit,
     LongText,
     Name,
-    Request,
+    RequestBody,
     SectionDescription,
     SectionIn,
     SectionName,
@@ -32,7 +32,7 @@ class AgentSectionIn(SectionIn):
     place: int | None = Place
 
 
-class SectionByItselfIn(Request):
+class SectionByItselfIn(RequestBody):
     """A new section that no agent has yet."""
 
     name: Name = Field(examples=["team"])
@@ -41,7 +41,7 @@ class SectionByItselfIn(Request):
     description: SectionDescription = Field(default="", examples=["Who is who."])
 
 
-class Attachment(Request):
+class Attachment(RequestBody):
     """A section that exists, for an agent to have."""
 
     section_id: UUID
@@ -49,7 +49,7 @@ class Attachment(Request):
     place: int | None = Place
 
 
-class SectionEdit(Request):
+class SectionEdit(RequestBody):
     """A change of a section; what is left out stays."""
 
     text: LongText | None = Field(default=None, examples=["Name: Ada"])
@@ -74,7 +74,7 @@ class AgentSectionEdit(SectionEdit):
     )
 
 
-class Undo(Request):
+class Undo(RequestBody):
     """Which edit to undo: the newest."""
 
     expected_version: int | None = ExpectedVersion
@@ -84,7 +84,7 @@ NEWEST = Undo()
 """The body that may be left out."""
 
 
-class Restore(Request):
+class Restore(RequestBody):
     """Which version's text to take."""
 
     version: int = Field(ge=1, le=2**62, examples=[2])

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from memserver.api.schemas.agents import Change, Request
+from memserver.api.schemas.agents import Change, RequestBody
 from memserver.text import is_within
 from memserver.tools.mcp_tools import MCP_SERVER_NAME
 from memserver.tools.signature import TOOL_NAME
@@ -18,7 +18,7 @@ Secret = Annotated[str, StringConstraints(min_length=16, max_length=200)]
 Timeout = Annotated[float, Field(gt=0, le=600)]
 
 
-class _NewTool(Request):
+class _NewTool(RequestBody):
     name: ToolName = Field(description="By which the model calls it.", examples=["weather"])
     description: Description = Field(
         description="What the model reads of it.", examples=["The weather of a city, today."]
@@ -85,7 +85,7 @@ HeaderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]{1,100}$")]
 HeaderValue = Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]{0,4000}$")]
 
 
-class McpServerIn(Request):
+class McpServerIn(RequestBody):
     """An MCP server over streamable HTTP."""
 
     name: Annotated[str, StringConstraints(pattern=MCP_SERVER_NAME)] = Field(
@@ -112,7 +112,7 @@ def _small_result(result: Any) -> Any:  # noqa: ANN401 - any JSON
 MOST_RESULT = 1_000_000
 
 
-class ApprovalIn(Request):
+class ApprovalIn(RequestBody):
     """What a person says to a call that waits for approval."""
 
     approve: bool = Field(description="True: it runs; false: it doesn't, and the model reads why.")
@@ -125,7 +125,7 @@ class ApprovalIn(Request):
     stream: bool = Field(default=False, description="Answer as server-sent events.")
 
 
-class CallResultIn(Request):
+class CallResultIn(RequestBody):
     """What came of a call that the caller ran."""
 
     result: Annotated[Any, AfterValidator(_small_result)] = Field(

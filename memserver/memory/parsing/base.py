@@ -15,7 +15,7 @@ SHORTEST_SENTENCE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class TextSection:
     """A stretch of the text, up to the next one."""
 
     start: int  # the character at which it begins
@@ -32,7 +32,7 @@ class Parsed:
     """A document's text and where what begins in it, in characters."""
 
     text: str
-    sections: Sequence[Section] = ()
+    sections: Sequence[TextSection] = ()
     sentences: Sequence[int] = ()  # the starts of all sentences
     pages: int | None = None  # how many, where the file has pages
     warnings: Sequence[str] = ()  # what could not be read, for a person
@@ -44,7 +44,7 @@ class Parsed:
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
         """What `to_json` gave."""
-        sections = [Section(**section) for section in value["sections"]]
+        sections = [TextSection(**section) for section in value["sections"]]
         return cls(**{**value, "sections": sections})
 
 

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdownify import MarkdownConverter
 
 from memserver.errors import DocumentCorrupt
-from memserver.memory.parsing.base import Section
+from memserver.memory.parsing.base import TextSection
 
 _NOT_TEXT = ("script", "style", "template", "noscript", "svg", "nav", "head", "iframe", "select")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*\n")
@@ -46,7 +46,7 @@ def docx_to_markdown(content: bytes) -> str:
     return html_to_markdown(made.value)
 
 
-def markdown_sections(text: str) -> list[Section]:
+def markdown_sections(text: str) -> list[TextSection]:
     """One section for each heading, with the headings above it.
 
     A heading directly under another one begins no new chunk: the other would stand alone in its own.
@@ -65,5 +65,5 @@ def markdown_sections(text: str) -> list[Section]:
         above = [(outer, title) for outer, title in above if outer < level]
         above.append((level, " ".join(inline.content.split())))
         heading = " > ".join(title for _, title in above if title)
-        sections.append(Section(lines[opening.map[0]], heading=heading, border=border))
+        sections.append(TextSection(lines[opening.map[0]], heading=heading, border=border))
     return sections

@@ -11,7 +11,7 @@ from memserver.errors import (
     DocumentEncrypted,
     DocumentWithoutText,
 )
-from memserver.memory.parsing.base import Parsed, Section, plain
+from memserver.memory.parsing.base import Parsed, TextSection, plain
 
 _HYPHEN = re.compile("[\x02\ufffe]\r?\n?")
 """How PDFium writes a hyphen at the end of a line: the word goes on."""
@@ -70,7 +70,7 @@ def _joined(texts: list[str]) -> Parsed:
         if not text:
             empty.append(number)
             continue
-        sections.append(Section(at, page=number, border=False))
+        sections.append(TextSection(at, page=number, border=False))
         at += len(text) + 1
     warnings = []
     if empty:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from memserver.errors import DocumentCorrupt
-from memserver.memory.parsing.base import Parsed, Section, plain
+from memserver.memory.parsing.base import Parsed, TextSection, plain
 
 _TEXT = ("text", "content", "body", "passage")
 _TITLE = ("title", "heading")
@@ -38,11 +38,11 @@ def parse_records(text: str) -> Parsed:
     return Parsed("\n\n".join(parts), sections)
 
 
-def _section(at: int, number: int, value: Any) -> Section:  # noqa: ANN401 - any JSON
+def _section(at: int, number: int, value: Any) -> TextSection:  # noqa: ANN401 - any JSON
     if not isinstance(value, dict):
-        return Section(at, record=number)
+        return TextSection(at, record=number)
     tags, metadata = value.get("tags"), value.get("metadata")
-    return Section(
+    return TextSection(
         at,
         record=number,
         heading=_first(value, _TITLE),

@@ -12,7 +12,8 @@ from memserver_evals.systems.shared import Shared
 class Grade:
     """What came of one answer, call by call."""
 
-    passed: tuple[bool, ...]  # whether the answer gave what the reference gave
+    passed: tuple[bool, ...]  # whether the answer gave what the reference gave, by exact type
+    passed_by_operator: tuple[bool, ...]  # the same by `==`, as released
     got: tuple[Outcome, ...]  # what the answer gave
     # what the reference gave. A call for which it gave no value can't be passed
     expected: tuple[Outcome, ...]
@@ -38,7 +39,8 @@ class Grader:
         expected = await self.expected(example)
         got = await self.sandbox.run(answer, example.calls)
         passed = tuple(mine.equals(its) for mine, its in zip(got, expected, strict=True))
-        return Grade(passed, got, expected)
+        loosely = (mine.equals_by_operator(its) for mine, its in zip(got, expected, strict=True))
+        return Grade(passed, tuple(loosely), got, expected)
 
     async def expected(self, example: BackendExample) -> tuple[Outcome, ...]:
         """What the reference gives. Raises SetupError: this machine can't run code safely."""

@@ -89,6 +89,7 @@ class BackendTask:
             "answer": answer,
             "answered": gives_answer(last.text),
             "passed": list(grade.passed),
+            "passed_by_operator": list(grade.passed_by_operator),
             "got": [one.shown for one in grade.got],
             "error": last.error,
         }
@@ -115,6 +116,7 @@ class BackendTask:
     def score(self, example: BackendExample, played: Played) -> Scores:
         return {
             "success": float(self.reward(example, played) == 1),
+            "success_by_operator": float(all(played.outcome.get("passed_by_operator") or (False,))),
             "tests_passed": self.reward(example, played),
             "turns": float(len(played.turns)),
             "answer_characters": float(len(played.outcome.get("answer", ""))),

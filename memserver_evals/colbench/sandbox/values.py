@@ -30,6 +30,21 @@ class Outcome:
             and self.value == other.value
         )
 
+    def equals_by_operator(self, other: "Outcome") -> bool:
+        """As the released evaluator compares: `1 == 1.0 == True`, NaN equals nothing, and None never counts.
+
+        What isn't plain data of Python's own is compared as in `equals`.
+        """
+        if self.value in {None, "null"} or other.value is None:
+            return False
+        if not (self.comparable and other.comparable):
+            return False
+        try:
+            mine, its = (_plain(json.loads(str(each.value))) for each in (self, other))
+        except (ValueError, TypeError, RecursionError):
+            return False  # no value is written so
+        return bool(mine == its)
+
     @property
     def shown(self) -> str:
         return (self.value if self.value is not None else self.error or f"stopped: {self.stop}")[
@@ -87,3 +102,24 @@ def _scalar(name: str, text: str) -> str:
     if name == "float" and float(text) == 0:
         return "0.0"
     return text
+
+
+def _plain(content: Any) -> Any:  # noqa: ANN401 - any plain value
+    """The value that a canonical form is of, made again here."""
+    match content:
+        case ["int", text]:
+            return int(text, 16)
+        case ["float", text]:
+            return float(text)
+        case ["list", *parts]:
+            return [_plain(part) for part in parts]
+        case ["tuple", *parts]:
+            return tuple(_plain(part) for part in parts)
+        case ["set" | "frozenset", *parts]:
+            return frozenset(_plain(json.loads(part)) for part in parts)
+        case ["dict", *pairs]:
+            return {_plain(json.loads(key)): _plain(value) for key, value in pairs}
+        case [*parts]:
+            return tuple(map(str, parts))
+        case _:
+            return content

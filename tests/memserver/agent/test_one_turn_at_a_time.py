@@ -8,7 +8,7 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from memserver.messages import Message, PromptMessage, ToolSpec
+from memserver.messages import Entry, PromptMessage, ToolSpec
 from memserver.storage import recall
 from memserver.testing.scripted import Call, Held, ScriptedModel, say
 from tests.support.server import OneDatabase, serving
@@ -159,7 +159,7 @@ async def test_a_renewal_does_not_take_a_lease_for_lost_that_is_being_taken(
     held = Held(say("hi"), release)
     read = recall.queue
 
-    async def read_during_a_renewal(*arguments: Any) -> list[Message]:
+    async def read_during_a_renewal(*arguments: Any) -> list[Entry]:
         await server.services.worker._renew()
         return await read(*arguments)
 

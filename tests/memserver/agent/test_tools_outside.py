@@ -6,7 +6,7 @@ import pytest
 
 from memserver.errors import SetupError
 from memserver.testing.scripted import Call, ScriptedModel, say
-from memserver.tools.registry import ToolContext, make_tool
+from memserver.tools.tool import ToolContext, make_tool
 from tests.support.server import OneDatabase, serving
 
 

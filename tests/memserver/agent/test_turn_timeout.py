@@ -11,7 +11,7 @@ from memserver.agent.deadline import Deadline
 from memserver.llm.base import TextSink, Written
 from memserver.messages import PromptMessage
 from memserver.testing.scripted import Call, Held, ScriptedModel, say
-from memserver.tools.registry import Tool, ToolContext, make_tool
+from memserver.tools.tool import RunnableTool, ToolContext, make_tool
 from tests.support.server import OneDatabase, Server, serving
 
 SECONDS = 1.0
@@ -94,7 +94,7 @@ async def test_committed_steps_stand_and_were_told(database: OneDatabase) -> Non
     assert [item["role"] for item in history["items"]] == ["user", "assistant"]
 
 
-def hanging(started: asyncio.Event, *, transactional: bool) -> Tool:
+def hanging(started: asyncio.Event, *, transactional: bool) -> RunnableTool:
     async def hang(context: ToolContext) -> str:
         """Hang."""
         if transactional:

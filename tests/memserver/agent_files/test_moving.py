@@ -278,7 +278,7 @@ async def test_files_that_are_newer_too_large_or_none_have_codes_of_their_own(
     database: OneDatabase,
 ) -> None:
     newer = smallest()
-    newer["manifest.json"] = {"format": "memserver-agent", "version": 3, "colour": "red"}
+    newer["manifest.json"] = {"format": "memserver-agent", "version": 4, "colour": "red"}
     newer["agent.json"] = {"what": "ever"}
     bomb = with_messages(1)
     bomb["messages.jsonl"][0]["text"] = "x" * 200_000
@@ -585,3 +585,20 @@ async def test_an_agent_that_was_counted_in_bytes_is_counted_in_tokens_when_it_c
             (401, 10),
         ]
         assert server.rows("SELECT token_scale FROM agent_state") == [(None,)]
+
+
+async def test_the_reply_mode_of_a_version_2_file_is_read_by_its_old_name(
+    database: OneDatabase,
+) -> None:
+    older = smallest()
+    older["manifest.json"]["version"] = 2
+    older["agent.json"]["options"] = {"protocol": "chat"}
+    async with serving(database, ScriptedModel()) as server:
+        imported = (await import_file(server, closed(older))).json()["agent"]
+        again = opened(await export(server, imported["id"]))
+        stored = server.rows("SELECT options ->> 'protocol' FROM agents")
+    assert imported["options"]["reply_mode"] == "chat"
+    assert stored == [("chat",)]
+    assert again["manifest.json"]["version"] == 3
+    options = again["agent.json"]["options"]
+    assert (options["reply_mode"], "protocol" in options) == ("chat", False)

@@ -185,7 +185,7 @@ async def test_in_plain_chat_a_thought_that_nothing_opened_is_told_once_at_most(
 ) -> None:
     replies = Replies("She greets.\n</think>\n\nHello Ada!")
     async with speaking(database, replies, "auto") as server:
-        first = await hear(server, sections=[], options={"protocol": "chat"})
+        first = await hear(server, sections=[], options={"reply_mode": "chat"})
         second = await hear_on(server, first.agent)
         replies.steps = ["Hello again!"]
         third = await hear_on(server, first.agent)

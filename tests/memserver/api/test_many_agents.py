@@ -179,7 +179,7 @@ async def test_callers_of_turns_that_run_here_do_not_look_into_the_database(
     asked = asyncio.Event()
     get_turn = inbox.get_turn
 
-    async def counted(tx: Any, agent_id: Any, turn: int) -> inbox.Turn:
+    async def counted(tx: Any, agent_id: Any, turn: int) -> inbox.TurnRow:
         looks.append(turn)
         return await get_turn(tx, agent_id, turn)
 

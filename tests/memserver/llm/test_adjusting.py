@@ -21,7 +21,7 @@ from memserver.errors import (
     SetupError,
 )
 from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
-from memserver.messages import PromptMessage, Usage
+from memserver.messages import PromptMessage, TokenUsage
 from memserver.openai_http.endpoint import Endpoint
 from tests.support.http_app import Current
 from tests.support.model_contract import NOW, PROMPT, TOOLS
@@ -508,7 +508,7 @@ async def test_a_reply_that_is_no_call_carries_what_it_cost(made, stub: Stub):
     model = made(mode="tools")
     with pytest.raises(ProtocolViolation) as caught:
         await call(model)
-    assert caught.value.usage == Usage(1000, 100)
+    assert caught.value.usage == TokenUsage(1000, 100)
     assert "MEMSERVER_LLM_MAX_OUTPUT_TOKENS" in caught.value.hint
 
 

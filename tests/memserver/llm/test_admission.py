@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memserver.errors import ModelUnavailable
-from memserver.llm.admission import FairSemaphore, QueuedModel, Readiness, SharedEndpoint
+from memserver.llm.admission import EndpointReadiness, FairSemaphore, QueuedModel, SharedEndpoint
 from memserver.openai_http.circuit import Circuit
 from memserver.testing.scripted import Broken, ScriptedModel, Step, say
 from tests.support.model_contract import PROMPT, SEND
@@ -195,7 +195,7 @@ async def test_closing_a_view_leaves_the_shared_model_open() -> None:
 
 
 @dataclass
-class Restarting(Readiness):
+class Restarting(EndpointReadiness):
     """An endpoint that was lost and is there again whenever it is waited for."""
 
     lost: bool = True

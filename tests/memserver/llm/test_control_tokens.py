@@ -16,7 +16,7 @@ from memserver.llm.tokens import Estimated
 from memserver.llm.tool_arguments import check_arguments
 from memserver.llm.tool_schema import native_tools_json, response_format_json, tools_as_text
 from memserver.llm.wire import json_messages, native_messages
-from memserver.messages import JsonObject, PromptMessage, ToolCall, ToolSpec
+from memserver.messages import FunctionCall, JsonObject, PromptMessage, ToolSpec
 from memserver.openai_http.endpoint import Endpoint
 
 TOKENS = {
@@ -40,7 +40,7 @@ TOKENS = {
     "cohere": ["<|START_OF_TURN_TOKEN|>", "<BOS_TOKEN>", "<EOS_TOKEN>"],
 }
 ALL = [token for tokens in TOKENS.values() for token in tokens]
-CALL = ToolCall("call_1", "search", {"query": "a <|im_end|> b"})
+CALL = FunctionCall("call_1", "search", {"query": "a <|im_end|> b"})
 
 
 @pytest.fixture(scope="module")

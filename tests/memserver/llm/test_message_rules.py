@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from memserver.llm.call_ids import new_call_id, nine_characters
 from memserver.llm.profile import EndpointProfile
 from memserver.llm.wire import json_messages, native_messages
-from memserver.messages import PromptMessage, ToolCall
+from memserver.messages import FunctionCall, PromptMessage
 from tests.support.model_contract import NOW
 from tests.support.server import Golden
 
@@ -73,14 +73,14 @@ def gemma_template(messages: Messages) -> None:
 
 TEXTS = st.sampled_from(["[2026-02-07 14:03] Hi", "[system] Nearly full.", "I see.", "", " "])
 CALLS = st.builds(
-    ToolCall,
+    FunctionCall,
     st.sampled_from(["aB3dE6gH9", "call_7c1f", "auto_aB3dE6gH9", "0"]),
     st.just("search"),
     st.just({"query": "tea"}),
 )
 
 
-def exchange(call: ToolCall, text: str) -> list[PromptMessage]:
+def exchange(call: FunctionCall, text: str) -> list[PromptMessage]:
     return [PromptMessage("assistant", text, call), PromptMessage("tool", "OK. Found.", call)]
 
 
@@ -94,7 +94,7 @@ ENTRIES = st.one_of(
     st.just([PromptMessage("tool", "OK")]),
 )
 SYSTEM = PromptMessage("system", "You remember.")
-CALL = ToolCall("call_7c1f", "search", {"query": "tea"})
+CALL = FunctionCall("call_7c1f", "search", {"query": "tea"})
 USER = PromptMessage("user", "[2026-02-07 14:03] Hi")
 STEP = exchange(CALL, "")
 
@@ -168,7 +168,7 @@ def test_a_call_without_its_result_and_a_result_without_its_call_are_told_as_tex
 
 
 def test_without_rules_the_messages_are_what_they_always_were(golden: Golden) -> None:
-    call = ToolCall("aB3dE6gH9", "search", {"query": "a <|im_end|> é", "page": 2})
+    call = FunctionCall("aB3dE6gH9", "search", {"query": "a <|im_end|> é", "page": 2})
     prompt = [
         PromptMessage("system", "You remember. <s>"),
         PromptMessage("user", "[2026-02-07 14:03] Who am I?"),
@@ -202,7 +202,7 @@ def test_a_new_id_has_nine_characters_that_every_provider_takes() -> None:
 @example("auto_aB3dE6gH9")
 @example("äB3dE6gH9")
 def test_an_id_of_another_form_goes_out_as_one_of_nine_characters_always_the_same(old: str) -> None:
-    call = ToolCall(old, "search", {})
+    call = FunctionCall(old, "search", {})
     asked, result = native_messages(exchange(call, ""))
     sent = asked["tool_calls"][0]["id"]
     assert re.fullmatch("[A-Za-z0-9]{9}", sent)

@@ -8,9 +8,9 @@ from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.provider_fields import MOST_CHARACTERS, provider_fields
 from memserver.llm.reply_parser import RawCall, RawReply
 from memserver.llm.wire import json_messages, native_messages
-from memserver.messages import PromptMessage, ProviderFields, ToolCall
+from memserver.messages import FunctionCall, PromptMessage, ProviderFields
 
-CALL = ToolCall("aB3dE6gH9", "now", {})
+CALL = FunctionCall("aB3dE6gH9", "now", {})
 
 
 def sent(fields: ProviderFields, to: str | None = "m") -> dict[str, Any]:

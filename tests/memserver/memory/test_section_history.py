@@ -11,7 +11,7 @@ from memserver.errors import MemserverError
 from memserver.memory import attachments, working_context
 from memserver.memory.attachments import Seat
 from memserver.memory.working_context import Rewrite, check_version
-from memserver.messages import Section
+from memserver.messages import MemorySection
 from memserver.storage import agents, sections
 from memserver.storage.agents import NewAgent
 from memserver.storage.database import Database, Transaction
@@ -94,7 +94,7 @@ async def shared_section(tx: Transaction) -> Shared:
         new = NewAgent(str(uuid4()), (), "hashing", 3)
         readers.append((await agents.create(tx, TENANT, new)).id)
     section = await sections.insert(
-        tx, TENANT, Section("shared", "", 20), Editor("api"), by_itself=True
+        tx, TENANT, MemorySection("shared", "", 20), Editor("api"), by_itself=True
     )
     for number, reader in enumerate(readers):
         await attachments.attach(tx, reader, section, f"notes{number}", Seat())

@@ -13,13 +13,13 @@ from pgvector import HalfVector
 from memserver.embeddings.base import Vector
 from memserver.errors import EmbeddingError
 from memserver.memory.archival import ArchivalQuery, ArchivalStorage
-from memserver.memory.paging import Page
+from memserver.memory.paging import ResultPage
 from memserver.memory.vector_upkeep import VectorUpkeep
-from memserver.messages import FoundPassage
+from memserver.messages import PassageHit
 from memserver.storage import collections, passage_search, passages, vector_builds
-from memserver.storage.collections import Collection, NewCollection
+from memserver.storage.collections import CollectionRow, NewCollection
 from memserver.storage.database import Database, LazyTransaction, Transaction
-from memserver.storage.passage_search import PassageFilter
+from memserver.storage.passage_search import PassageConditions
 from memserver.storage.passages import NewPassage, PassageChange
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.wire.archival import SearchMode
@@ -48,7 +48,7 @@ class Archive:
         self.upkeep = VectorUpkeep(database, self.archival.embedder_of)
 
     async def insert(self, texts: Sequence[str], **fields: object) -> list[str]:
-        async def place(tx: Transaction) -> Collection:
+        async def place(tx: Transaction) -> CollectionRow:
             return await collections.get(tx, self.collection)
 
         new = [NewPassage(text, **fields) for text in texts]  # type: ignore[arg-type]
@@ -61,15 +61,15 @@ class Archive:
         text: str,
         *,
         mode: SearchMode = "vector",
-        wanted: PassageFilter = passage_search.EVERYTHING,
+        wanted: PassageConditions = passage_search.EVERYTHING,
         page: int = 1,
-    ) -> list[FoundPassage]:
-        async def searched(tx: Transaction) -> list[Collection]:
+    ) -> list[PassageHit]:
+        async def searched(tx: Transaction) -> list[CollectionRow]:
             return [await collections.get(tx, self.collection)]
 
         query = ArchivalQuery(text, wanted, mode)
         async with LazyTransaction(self.database, TENANT) as transaction:
-            found = await self.archival.search(transaction, searched, query, Page(page))
+            found = await self.archival.search(transaction, searched, query, ResultPage(page))
         return list(found.found)
 
     async def update(self, passage: str, text: str) -> None:
@@ -81,7 +81,7 @@ class Archive:
         async with self.database.tenant(TENANT) as tx:
             await passages.delete(tx, self.collection, UUID(passage))
 
-    async def stored(self) -> Collection:
+    async def stored(self) -> CollectionRow:
         async with self.database.tenant(TENANT) as tx:
             return await collections.get(tx, self.collection)
 
@@ -207,12 +207,12 @@ async def test_a_filter_loses_nothing_in_a_large_collection(
         rare = await made.insert(few, tags=["rare"], metadata={"n": 1})
         await made.upkeep.begin(TENANT, made.collection, OLD)
         await made.finish()
-        by_tag = PassageFilter(all_tags=["rare"])
+        by_tag = PassageConditions(all_tags=["rare"])
         tagged = [await made.search("word1", wanted=by_tag, page=page) for page in (1, 2)]
-        by_metadata = await made.search("word1", wanted=PassageFilter(metadata={"n": 1}))
-        nothing = await made.search("word1", wanted=PassageFilter(any_tags=["none"]))
+        by_metadata = await made.search("word1", wanted=PassageConditions(metadata={"n": 1}))
+        nothing = await made.search("word1", wanted=PassageConditions(any_tags=["none"]))
         asked = " ".join(text.split()[0] for text in few)
-        words = await made.search(asked, mode="text", wanted=PassageFilter(any_tags=["rare"]))
+        words = await made.search(asked, mode="text", wanted=PassageConditions(any_tags=["rare"]))
     assert {hit.passage.id for page in tagged for hit in page} == set(rare)
     assert len(by_metadata) == 10
     assert nothing == []

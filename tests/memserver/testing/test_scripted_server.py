@@ -15,7 +15,7 @@ from memserver.errors import (
     ProtocolViolation,
 )
 from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
-from memserver.messages import PromptMessage, ToolCall, ToolSpec
+from memserver.messages import FunctionCall, PromptMessage, ToolSpec
 from memserver.openai_http.endpoint import Endpoint
 from memserver.testing.scripted_rules import RULES, last_user_text
 from memserver.testing.scripted_server import create_scripted_app
@@ -40,7 +40,7 @@ SEARCH = ToolSpec(
     },
 )
 USER = PromptMessage("user", "[2026-02-07 14:03] Hello [you]")
-FOUND = PromptMessage("tool", "nothing", ToolCall("call_1", "recall_memory_search", {}))
+FOUND = PromptMessage("tool", "nothing", FunctionCall("call_1", "recall_memory_search", {}))
 PROMPT = [PromptMessage("system", "Be kind."), USER]
 
 

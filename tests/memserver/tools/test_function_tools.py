@@ -15,12 +15,12 @@ from memserver.errors import SetupError
 from memserver.testing.scripted import Call, ScriptedModel, say
 from memserver.tools import foreign
 from memserver.tools.function import MARK, AgentContext, tool
-from memserver.tools.registry import Tool
+from memserver.tools.tool import RunnableTool
 from tests.support.server import OneDatabase, Server, serving
 
 
-def made(function: Callable[..., Any]) -> Tool:
-    found: Tool = getattr(function, MARK).tool
+def made(function: Callable[..., Any]) -> RunnableTool:
+    found: RunnableTool = getattr(function, MARK).tool
     return found
 
 

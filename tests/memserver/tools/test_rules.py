@@ -7,7 +7,7 @@ import pytest
 
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, ScriptedModel, Step, say
-from memserver.tools.registry import Tool, ToolContext, make_tool
+from memserver.tools.tool import RunnableTool, ToolContext, make_tool
 from tests.support.server import OneDatabase, Server, serving
 
 
@@ -216,4 +216,4 @@ def test_the_eight_memory_tools_are_what_they_were() -> None:
 
     kinds = {tool.kind for tool in memory_tools()}
     assert kinds == {"memory"}
-    assert isinstance(memory_tools()[0], Tool)
+    assert isinstance(memory_tools()[0], RunnableTool)

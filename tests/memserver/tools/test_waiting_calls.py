@@ -9,7 +9,7 @@ from memserver.agent import turn
 from memserver.agent.deadline import Deadline
 from memserver.storage import leases
 from memserver.testing.scripted import Call, Held, ScriptedModel, say
-from memserver.tools.registry import ToolContext, make_tool
+from memserver.tools.tool import ToolContext, make_tool
 from tests.memserver.tools.waiting import CLIENT, answer, asked, counting
 from tests.support.server import OneDatabase, serving
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx2
 
-from memserver.tools.registry import Tool, ToolContext, make_tool
+from memserver.tools.tool import RunnableTool, ToolContext, make_tool
 from tests.support.server import Server
 
 CLIENT = {
@@ -19,7 +19,7 @@ CLIENT = {
 }
 
 
-def counting(ran: list[str]) -> Tool:
+def counting(ran: list[str]) -> RunnableTool:
     async def pay(context: ToolContext, euros: int) -> str:
         """Pay."""
         ran.append(f"{euros}")

@@ -126,6 +126,7 @@ async def test_the_marker_ends_it_and_ten_turns_do(grader: Grader) -> None:
     assert goes_on.outcome["answer"] == "hm?"
     assert environment.score(task.example, goes_on) == {
         "success": 0,
+        "success_by_operator": 0,
         "tests_passed": 0,
         "turns": 10,
         "answer_characters": 3,

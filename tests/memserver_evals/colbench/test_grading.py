@@ -5,6 +5,7 @@ import pytest
 from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.grading import Grade, Grader
 from memserver_evals.colbench.sandbox.pool import Sandbox
+from memserver_evals.colbench.sandbox.values import read_outcome
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -75,6 +76,32 @@ async def test_equal_data_of_equal_types_passes(
 @pytest.mark.parametrize(("reference", "answer"), OTHER)
 async def test_anything_else_fails(sandbox: Sandbox, reference: str, answer: str) -> None:
     assert (await grade(sandbox, reference, answer)).passed == (False,)
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "equal"),
+    [
+        ("1", "1.0", True),
+        ("[1, {'a': (True,)}]", "[1.0, {'a': (1,)}]", True),
+        ("{1: {2}}", "{True: frozenset({2.0})}", True),
+        ("[1]", "(1,)", False),
+        ("'1'", "1", False),
+        ("None", "None", False),
+        ("float('nan')", "float('nan')", False),
+        ("1", "type('Yes', (), {'__eq__': lambda self, other: True})()", False),
+    ],
+)
+async def test_the_released_comparison_is_reported_too(
+    sandbox: Sandbox, reference: str, answer: str, equal: bool
+) -> None:
+    assert (await grade(sandbox, reference, answer)).passed_by_operator == (equal,)
+
+
+@pytest.mark.parametrize("line", ['["set", ["list"]]', '["int", "x"]', '["dict", [["list"], "x"]]'])
+async def test_a_value_that_no_python_has_equals_nothing(line: str) -> None:
+    outcome = read_outcome(f'["value", {line}]')
+    assert outcome.value
+    assert not outcome.equals_by_operator(outcome)
 
 
 async def test_a_value_that_holds_itself_or_is_huge_equals_nothing(sandbox: Sandbox) -> None:

@@ -88,7 +88,7 @@ async def test_agents_answer_by_adapters_that_are_loaded_and_unloaded(
         agents = [await server.create_agent(model=name) for name in (names[0], None)]
         answers = await asyncio.gather(*(server.say(agent, "Hello!") for agent in agents))
         assert all(stepped(answer) for answer in answers)
-        plain = {"protocol": "chat", "max_output_tokens": 16}
+        plain = {"reply_mode": "chat", "max_output_tokens": 16}
         policy = await server.create_agent(model=names[0], options=plain)
         assert (await server.say(policy, "Hello!"))["stop_reason"] == "message_sent"
 
@@ -129,7 +129,7 @@ async def test_the_policy_in_this_repository_asks_and_then_writes_the_code_as_an
     async with serving_over_http(database, engine.base_url, **local_settings()) as server:
         agent = await server.create_agent(
             model=loaded.stdout.strip(),
-            options={"protocol": "chat"},
+            options={"reply_mode": "chat"},
             sections=[],
             system_prompt=Prompts().render(AGENT_PROMPT, marker=MARKER, turns=turns),
         )

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from memserver_evals.scoring.statistics import estimate
-from sweet_rl.hierarchical_bootstrap import estimate_nested
+from sweet_rl.intervals import estimate_nested, t_interval
 
 
 def test_one_seed_is_the_bootstrap_over_tasks() -> None:
@@ -49,3 +49,18 @@ def test_what_is_always_the_same_has_the_exact_interval_and_nothing_has_none() -
     assert (never.mean, never.low) == (0, 0)
     assert 0.03 < never.high < 0.04
     assert math.isnan(estimate_nested({}).mean)
+
+
+def test_a_t_interval_of_three_seeds_is_wider_than_their_range() -> None:
+    found = t_interval([0.858 - 0.852, 0.871 - 0.836, 0.909 - 0.833])
+    assert (found.low, found.high) == pytest.approx((-0.048, 0.126), abs=5e-4)
+    assert math.isnan(t_interval([0.5]).low)
+
+
+def test_tasks_of_a_family_are_drawn_together() -> None:
+    families = [number // 50 for number in range(300)]
+    values = {seed: [float(family % 2) for family in families] for seed in range(3)}
+    apart, together = (estimate_nested(values, kinds, name="x") for kinds in (None, families))
+    assert apart.mean == together.mean == 0.5
+    assert together.high - together.low > 5 * (apart.high - apart.low)
+    assert math.isnan(estimate_nested(values, [0] * 300).low), "one family says nothing of others"

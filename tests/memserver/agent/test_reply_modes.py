@@ -10,7 +10,7 @@ from memserver.messages import PromptMessage
 from memserver.testing.scripted import Broken, Call, ScriptedModel, Step, say
 from tests.support.server import OneDatabase, serving
 
-CHAT = {"protocol": "chat"}
+CHAT = {"reply_mode": "chat"}
 JOBS = """SELECT args -> 'args' ->> 'agent_id' FROM procrastinate_jobs
     WHERE status = 'todo' AND task_name = 'compact'"""
 
@@ -56,7 +56,7 @@ async def test_the_model_sees_a_plain_chat_and_what_it_writes_is_the_message(
     assert sizes["tools"] == sizes["working_context"] == sizes["summary"] == 0
     assert sizes["instructions"] == 1
     assert refused.status_code == 422
-    assert "protocol" in refused.json()["error"]["hint"]
+    assert "reply_mode" in refused.json()["error"]["hint"]
 
 
 async def test_its_text_streams_while_it_is_written_and_counts_only_once_it_is_whole(
@@ -176,3 +176,34 @@ async def test_a_long_chat_is_evicted_and_summarised_without_an_alert(
     assert context["used"] <= window - reserved
     around = math.ceil(model.message_overhead * context["token_scale"])
     assert context["used"] == sum(part["tokens"] for part in context["parts"]) + around
+
+
+async def test_the_option_s_old_name_is_refused_with_the_new_one(database: OneDatabase) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        refused = [
+            await server.http.post("/v1/agents", json={"options": {"protocol": "chat"}}),
+            await server.http.patch(
+                f"/v1/agents/{agent}", json={"options": {"protocol": "chat", "reply_mode": "chat"}}
+            ),
+        ]
+    for answer in refused:
+        assert answer.status_code == 422
+        assert answer.json()["error"]["message"] == (
+            "options: Value error, the option `protocol` is called `reply_mode` now"
+        )
+
+
+async def test_an_older_server_on_the_same_database_reads_the_reply_mode(
+    database: OneDatabase,
+) -> None:
+    query = "SELECT options ->> 'protocol', options ? 'reply_mode' FROM agents WHERE id = %s"
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent(options=CHAT)
+        stored = server.rows(query, agent)
+        await server.http.patch(f"/v1/agents/{agent}", json={"options": {"reply_mode": "tools"}})
+        changed = server.rows(query, agent)
+        shown_now = await server.get(agent)
+    assert (stored, changed) == ([("chat", False)], [("tools", False)])
+    assert shown_now["options"]["reply_mode"] == "tools"
+    assert "protocol" not in shown_now["options"]

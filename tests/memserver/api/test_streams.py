@@ -1,0 +1,126 @@
+"""Streams of all three routes: what keeps them open, what their lines hold, and how they end."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import httpx2
+import pytest
+
+from memserver.errors import ModelUnavailable
+from memserver.messages import Prompt, ToolSpecs
+from memserver.testing.scripted import Held, ScriptedModel, Step, say
+from tests.support.client import served
+from tests.support.server import OneDatabase
+
+ROUTES = ("native", "chat", "responses")
+LINE_ENDS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
+
+
+class OnceHeld:
+    """A model that keeps its answer until it is let go, from any thread."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._let_go = threading.Event()
+
+    def __call__(self, prompt: Prompt, tools: ToolSpecs) -> Step:
+        held = asyncio.Event()
+        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, held.set)
+        threading.Thread(target=lambda: self._let_go.wait() and wake(), daemon=True).start()
+        return Held(self._step, held)
+
+    def let_go(self) -> None:
+        self._let_go.set()
+
+
+@asynccontextmanager
+async def streaming(
+    database: OneDatabase, model: ScriptedModel, route: str, **settings: Any
+) -> AsyncIterator[httpx2.Response]:
+    """The head of a stream's answer; its body is still to be read."""
+    with served(database, model, **settings) as server:
+        async with httpx2.AsyncClient(base_url=f"{server.url}/v1", timeout=60) as http:
+            agent = (await http.post("/agents", json={})).json()["id"]
+            said = {"messages": [{"role": "user", "content": "Hi"}], "input": "Hi", "text": "Hi"}
+            path, names = {
+                "native": (f"/agents/{agent}/messages", ["text"]),
+                "chat": ("/chat/completions", ["messages"]),
+                "responses": ("/responses", ["input"]),
+            }[route]
+            body = {name: said[name] for name in names} | {"stream": True}
+            if route != "native":
+                body["model"] = agent
+            async with http.stream("POST", path, json=body) as answer:
+                assert answer.status_code == 200, await answer.aread()
+                yield answer
+
+
+def data_in(text: str) -> list[Any]:
+    """What the data lines hold, for a reader who takes every line's end in Unicode for one."""
+    lines = [line for line in text.splitlines() if line and not line.startswith(":")]
+    fields = [line.partition(": ") for line in lines]
+    assert {name for name, _, _ in fields} <= {"event", "id", "data"}
+    return [json.loads(value) for name, _, value in fields if name == "data" and value != "[DONE]"]
+
+
+def spoken(route: str, text: str) -> str:
+    """What the agent said in a stream."""
+    found = data_in(text)
+    if route == "native":
+        return "".join(each["text"] for each in found if "tool_call" in each)
+    if route == "chat":
+        return "".join(each["choices"][0]["delta"].get("content", "") for each in found)
+    whole: str = found[-1]["response"]["output"][0]["content"][0]["text"]
+    return whole
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_a_stream_has_its_head_at_once_and_comments_while_the_model_thinks(
+    database: OneDatabase, route: str
+) -> None:
+    model = OnceHeld(say("Hello."))
+    heard = ""
+    async with streaming(database, ScriptedModel(model), route, stream_ping_seconds=0.02) as answer:
+        async for piece in answer.aiter_text():
+            heard += piece
+            if heard.count(": ping\n\n") == 2:
+                model.let_go()
+    assert heard.count(": ping\n\n") >= 2
+    assert spoken(route, heard) == "Hello."
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert answer.headers.get("memserver-turn") == ("1" if route == "native" else None)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_no_line_end_of_unicode_breaks_a_line_of_a_stream(
+    database: OneDatabase, route: str
+) -> None:
+    async with streaming(database, ScriptedModel([say(LINE_ENDS)]), route) as answer:
+        text = (await answer.aread()).decode()
+    assert spoken(route, text) == LINE_ENDS
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_a_turn_that_fails_later_ends_its_stream_with_an_error_in_the_routes_form(
+    database: OneDatabase, route: str
+) -> None:
+    model = OnceHeld(ModelUnavailable("The model is down."))
+    heard = ""
+    async with streaming(database, ScriptedModel(model), route, stream_ping_seconds=0.02) as answer:
+        async for piece in answer.aiter_text():
+            heard += piece
+            if ": ping" in piece:
+                model.let_go()
+    found = data_in(heard)
+    error = {
+        "native": lambda: next(each["error"] for each in found if "error" in each),
+        "chat": lambda: found[-1]["error"],
+        "responses": lambda: found[-1]["response"]["error"],
+    }[route]()
+    assert error["message"] == "The model is down."
+    assert ("event: response.failed" in heard) is (route == "responses")
