@@ -85,7 +85,7 @@ async def erase(
     said = [each.position for each in found if each.role != "system"]
     outdated = await _outdate_summary(tx, agent_id, min(said)) if said else False
     if outdated:
-        await defer(tx, Job(REWRITE, state.tenant, {"agent_id": str(agent_id)}, key=str(agent_id)))
+        await defer(tx, rewriting_job(state.tenant, agent_id))
     await tx.execute(
         """UPDATE agent_state SET message_count = message_count - %(gone)s,
                stats_messages = least(stats_messages, message_count - %(gone)s),
@@ -94,6 +94,10 @@ async def erase(
         {"agent_id": agent_id, "gone": 0 if redact else len(positions)},
     )
     return Erased(len(positions), outdated)
+
+
+def rewriting_job(tenant: str, agent_id: UUID) -> Job:
+    return Job(REWRITE, tenant, {"agent_id": str(agent_id)}, key=str(agent_id))
 
 
 async def _find(tx: Transaction, agent_id: UUID, wanted: Selection) -> list[_Found]:

@@ -285,7 +285,7 @@ async def test_an_indexing_that_has_read_it_stores_no_vector_and_no_word_of_it(
     database: OneDatabase,
 ) -> None:
     embedder = Pausing()
-    async with serving(database, ScriptedModel(searches), embedder=embedder) as server:
+    async with serving(database, ScriptedModel(chat), embedder=embedder) as server:
         agent = await server.create_agent()
         await server.say(agent, f"My password is {WORD}.")
         await server.say(agent, "Hello.")
