@@ -38,11 +38,11 @@ _AGENT = {"agent_id": "%(id)s::uuid"}
 _UNTIL = f"{_OF_SOURCE} AND x.position <= %(at)s"
 # What is indexed ends before the first block that goes beyond the message; a job indexes the rest.
 _WHOLE = "x.positions[cardinality(x.positions)] <= %(at)s"
-_CUT = f"""least(%(at)s + 1, (SELECT min(x.positions[1]) FROM recall_blocks x WHERE {_OF_SOURCE} AND NOT {_WHOLE}))"""
-# Where the queue started then: where the newest summary ends that does not go beyond the message.
+_CUT = f"""least(%(end)s, (SELECT min(x.positions[1]) FROM recall_blocks x WHERE {_OF_SOURCE} AND NOT {_WHOLE}))"""
+# Where the queue started then: where the newest summary ends that had not taken the message up.
 _QUEUE_START = f"""greatest(
-    (SELECT max(until) FROM summaries x WHERE {_OF_SOURCE} AND until <= %(at)s + 1),
-    CASE WHEN x.queue_start <= %(at)s + 1 THEN x.queue_start END, 0)"""
+    (SELECT max(until) FROM summaries x WHERE {_OF_SOURCE} AND until <= %(summarised)s),
+    CASE WHEN x.queue_start <= %(summarised)s THEN x.queue_start END, 0)"""
 _COPIES = (
     _Copy(
         "collections",
@@ -117,7 +117,7 @@ _COPIES = (
     ),
     _Copy("messages", _UNTIL, _AGENT),
     _Copy("tool_calls", _UNTIL, _AGENT),
-    _Copy("summaries", f"{_OF_SOURCE} AND x.until <= %(at)s + 1", _AGENT),
+    _Copy("summaries", f"{_OF_SOURCE} AND x.until <= %(summarised)s", _AGENT),
     _Copy(
         "recall_index",
         _OF_SOURCE,
@@ -196,13 +196,15 @@ async def fork(
         [source_id],
     )
     await tx.execute("SELECT 1 FROM collections WHERE id = %s FOR SHARE", [source.collection_id])
-    copy = new_id()
+    copy, turn = new_id(), min(at // PLACES_PER_TURN, source.done_turn)
     collection = await collections.get(tx, source.collection_id)
     parameters = {
         "id": copy,
         "source": source_id,
         "at": at,
-        "turn": min(at // PLACES_PER_TURN, source.done_turn),
+        "summarised": at if position is not None else at + 1,
+        "turn": turn,
+        "end": (turn + 1) * PLACES_PER_TURN,
         "name": name or f"{source.name[:180]}-{copy.hex[-8:]}",
         "collection": new_id(),
         "from_collection": collection.id,
@@ -243,7 +245,7 @@ async def _statement(
         for table in embedded
     )
     how_far = {
-        "embedded_to": "least(x.embedded_to, %(at)s + 1)",
+        "embedded_to": "least(x.embedded_to, %(end)s)",
         "messages": f"CASE x.table_name{counts} END" if counts else "0",
         "large_to": "0",
     }
