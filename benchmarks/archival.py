@@ -5,7 +5,7 @@ frequency falls as in a language (Zipf). They come in interleaved, by the produc
 application role under row-level security; the upkeep job then gives large collections their index. A search
 is the product's own, without the embedding of the query: its transactions, its count, its passages. Recall
 is against the database's own exact scan. Afterwards a part of each collection is deleted, changed and
-inserted anew, and all is measured again.
+inserted again, and all is measured again.
 
 Run it: `python -m benchmarks.archival [--passages 100000] [--seed S] [--json] [--png FILE]`.
 """
@@ -200,7 +200,7 @@ async def give_indexes(on: Stage, measured: Sequence[Measured]) -> None:
 
 
 async def change(on: Stage, each: Measured, seed: int) -> None:
-    """Delete a part of a collection, change another one, and insert as many anew."""
+    """Delete a part of a collection, change another one, and insert as many again."""
     chooser = random.Random(seed)
     count = min(each.size // 10, 2_000)
     chosen = chooser.sample(each.ids, 2 * count)
@@ -337,15 +337,15 @@ def progress(items: Sequence[Any], console: Console, what: str) -> Iterable[Any]
     """The items, with a bar that shows how far we are; without a terminal, a line now and then."""
     if console.is_terminal:
         return track(items, what, console=console, transient=True)
-    return _told(items, what)
+    return _reported(items, what)
 
 
-def _told(items: Sequence[Any], what: str) -> Iterator[Any]:
-    next_told = time.monotonic() + 30
+def _reported(items: Sequence[Any], what: str) -> Iterator[Any]:
+    next_reported = time.monotonic() + 30
     for number, item in enumerate(items):
-        if time.monotonic() > next_told:
+        if time.monotonic() > next_reported:
             print(f"{what}: {number} of {len(items)}", flush=True)
-            next_told = time.monotonic() + 30
+            next_reported = time.monotonic() + 30
         yield item
 
 

@@ -1,7 +1,7 @@
 """The README's first conversation, with names and dates drawn at random: `python -m benchmarks.first_conversation`.
 
 Somebody tells their name, what their cello is called and their birthday, talks about other things for
-twelve messages in a window so small that what was told is evicted, and asks. A conversation is right when
+twelve messages in a window so small that what was said is evicted, and asks. A conversation is right when
 every question is. The local model answers, and beside it the untrained one that it was made of.
 """
 
@@ -72,7 +72,7 @@ SMALL_TALK = (
 
 @dataclass(frozen=True)
 class Told:
-    """What is told in one conversation."""
+    """What is said in one conversation."""
 
     name: str
     thing: str
@@ -93,7 +93,7 @@ class Told:
 
     @property
     def sayings(self) -> list[str]:
-        """How it is told."""
+        """How it is said."""
         return [
             f"Hi! I am {self.name}, and my {self.thing} is called {self.thing_name}.",
             f"My birthday is {self.month} {self.day}.",
@@ -143,18 +143,18 @@ class Tally:
 
 
 async def converse(
-    http: httpx2.AsyncClient, told: Told, chance: random.Random, into: Tally
+    http: httpx2.AsyncClient, reported: Told, chance: random.Random, into: Tally
 ) -> None:
     """One conversation with a fresh agent."""
     options = {"context_window": WINDOW, "max_output_tokens": OUTPUT_TOKENS}
     agent = (await http.post("/agents", json={"options": options})).json()["id"]
-    transcript = [f"--- {told}"]
+    transcript = [f"--- {reported}"]
     talk = chance.sample(SMALL_TALK, SMALL_TALK_MESSAGES)
-    for text in [*told.sayings, *talk]:
+    for text in [*reported.sayings, *talk]:
         await say(http, agent, text, into, transcript)
     into.evicted.append(await was_evicted(http, agent))
     right = {}
-    for name, (question, words) in told.questions.items():
+    for name, (question, words) in reported.questions.items():
         answer = await say(http, agent, question, into, transcript)
         right[name] = all(word.lower() in answer.lower() for word in words)
         transcript.append("right" if right[name] else "WRONG")

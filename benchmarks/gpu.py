@@ -190,8 +190,8 @@ def measure(plan: Plan, stage: Stage, say: Console) -> Iterator[list[Row]]:
             start = time.monotonic()
             stage.measure(agents, side, sides[side])
             run = sides[side].runs[-1]
-            told = f"{agents} agents, {side}: {_rate(run)} turns/s"
-            say.print(f"{told} ({time.monotonic() - start:.0f} s with its preparation)")
+            reported = f"{agents} agents, {side}: {_rate(run)} turns/s"
+            say.print(f"{reported} ({time.monotonic() - start:.0f} s with its preparation)")
         rows = [sides[side].row(agents, side) for side in sides]
         rates = [row["turns_per_s"] for row in rows]
         rows[0]["ratio"] = round(rates[0] / rates[1], 3) if all(rates) else None

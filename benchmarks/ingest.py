@@ -120,7 +120,7 @@ class Server:
         self, agent: str, text: str, suffix: str, progress: Progress
     ) -> tuple[str, float, float]:
         """Post a file and follow it: its document, the seconds till it was read, and till it was done."""
-        self.connection.close()  # the server may have closed it while we embedded; this opens it anew
+        self.connection.close()  # the server may have closed it while we embedded; this opens it again
         task = progress.add_task("taking it in", total=None)
         start = time.perf_counter()
         path = f"agents/{agent}/documents?name=text{suffix}"

@@ -3,7 +3,7 @@
 One agent has all messages, in pairs of a question and an answer. Each request goes as one of
 `/v1/chat/completions` does, as the application role in its tenant's transaction, and its conversation lies where
 the newest messages don't reach. Beside it stands what it was before there was an index of the texts: the whole
-history read. Where the server runs on this machine, the CPU time of its process is told too: on a busy machine
+history read. Where the server runs on this machine, the CPU time of its process is shown too: on a busy machine
 that is the better guide.
 
 Run it: `python -m benchmarks.known_history [--messages N] [--exchanges N] [--seed S] [--json]`.
@@ -27,6 +27,7 @@ from rich.table import Table
 from benchmarks.gpu_report import wide_console
 from benchmarks.recall import server_cpu_ms
 from benchmarks.recall_history import TENANT, make_agents
+from memserver.agent.chats import ChatHint
 from memserver.agent.transcript import WINDOW, Said, unread
 from memserver.settings import Settings
 from memserver.storage.database import Database, Transaction
@@ -60,7 +61,7 @@ Find = Callable[[Transaction, UUID, list[Said]], Awaitable[object]]
 
 async def by_index(tx: Transaction, agent: UUID, said: list[Said]) -> object:
     """As a request does."""
-    return await unread(tx, agent, said)
+    return await unread(tx, agent, said, ChatHint())
 
 
 async def by_reading(tx: Transaction, agent: UUID, said: list[Said]) -> object:
@@ -86,7 +87,7 @@ def fill(owner_url: str, messages: int, console: Console) -> UUID:
 async def conversation(
     pool: Database, agent: UUID, plan: Plan, chance: random.Random
 ) -> list[Said]:
-    """Exchanges of the history, from anywhere but its end, and something new behind them."""
+    """Exchanges of the history, from anywhere but its end, and something new after them."""
     length = 2 * plan.exchanges
     first = 2 * chance.randrange((plan.messages - WINDOW - length) // 2) + 1
     async with pool.tenant(TENANT) as tx:

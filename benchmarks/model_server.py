@@ -46,12 +46,12 @@ class ModelServer:
             request = urllib.request.Request(f"{self.url}/reset_prefix_cache", b"", method="POST")
             try:
                 with _HERE.open(request, timeout=RESET_SECONDS) as answer:
-                    told = answer.read()
+                    reported = answer.read()
             except urllib.error.HTTPError as error:
                 if error.code in {http.client.NOT_FOUND, http.client.METHOD_NOT_ALLOWED}:
                     return False
                 raise
-            if not told or json.loads(told).get("success", True):
+            if not reported or json.loads(reported).get("success", True):
                 return True
             time.sleep(0.1)
         raise RuntimeError("The prefix cache can't be reset: something still uses it.")

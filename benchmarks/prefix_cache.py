@@ -1,4 +1,4 @@
-"""How much of the prompts vLLM finds in its prefix cache, with the working context before the messages and behind them.
+"""How much of the prompts vLLM finds in its prefix cache, with the working context before the messages and after them.
 
 Conversations of 30 turns run at once. Before every third turn the working context is edited through the API, as a tool
 would; the agents' windows are made so that each conversation has two evictions, which are counted and must be so many.
@@ -77,7 +77,7 @@ async def window_for(url: str, plan: Plan, output_tokens: int) -> int:
     """The window in which a conversation has its two evictions, by what a few turns take.
 
     The queue first overflows after about two thirds of the turns. That leaves half of it, and the summary takes up to a
-    sixth of the prompt: the second eviction comes before the last turn, the third would come behind it.
+    sixth of the prompt: the second eviction comes before the last turn, the third would come after it.
 
     Raises:
         RuntimeError: the server refused.
@@ -126,7 +126,7 @@ class Stage:
 
 
 def row(order: str, side: Side, conversations: int) -> Row:
-    """The figures of one order; its evictions are those that the streams told of, in each run."""
+    """The figures of one order; its evictions are those that the streams reported, in each run."""
     figures = side.row(conversations, order)
     well = [outcome for run in side.runs for outcome in run.outcomes if not outcome.error]
     for label in (EDITED, PLAIN):
@@ -181,8 +181,8 @@ def measure(plan: Plan, asked: argparse.Namespace, say: Console) -> list[Row]:
                 stage = Stage(plan, model, server.url, clients, {"context_window": window})
                 for order in ORDER:
                     stage.measure(order, sides[order])
-                    told = f"{order}: {evictions(sides[order].runs[-1])} evictions"
-                    say.print(told)
+                    reported = f"{order}: {evictions(sides[order].runs[-1])} evictions"
+                    say.print(reported)
     finally:
         clients.close()
     return [row(order, side, plan.conversations) for order, side in sides.items()]

@@ -199,7 +199,7 @@ def measure(plan: Plan, console: Console) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Bench:
-    """What is searched, with what, and who is told of each kind that is done."""
+    """What is searched, with what, and who is called for each kind that is done."""
 
     history: History
     vectors: Vectors

@@ -136,7 +136,7 @@ def make_history(
         owner_url: of the owner role.
         messages: how many in all.
         seed: of everything that is made up.
-        advance: told how many were stored since it was last told.
+        advance: called with how many were stored since the last call.
 
     Raises:
         RuntimeError: there are agents in the database.

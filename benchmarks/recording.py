@@ -1,6 +1,6 @@
 """Records what memserver asks a model, so that the very same requests can be put to it again.
 
-A proxy in a process of its own stands between the two in a pass that isn't measured. Requests are told apart by the
+A proxy in a process of its own stands between the two in a pass that isn't measured. Requests are distinguished by the
 mark in what was said last. Run it: `python -m benchmarks.recording --target http://… --port 8001 --file bodies.jsonl`.
 """
 

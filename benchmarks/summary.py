@@ -11,7 +11,7 @@ facts of which it has two thirds or more. Beside the models stand `extract`, mem
 without a model; `newest`, the end of the evicted talk as it was said, in as many tokens as the summary may
 have; and `all`, the evicted talk without a limit, which nothing that repeats words can beat.
 
-Run it: `python -m benchmarks.summary --data FOLDER [--conversations 8] [--json] [--png FILE]`.
+Run it: `python -m benchmarks.summary --data FOLDER [--conversations 8] [--json]`.
 """
 
 import argparse
@@ -22,15 +22,14 @@ import re
 import statistics
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 from typing_extensions import override
 
@@ -38,7 +37,6 @@ from memserver.agent.compaction import summary_limit
 from memserver.agent.dependencies import ModelSource
 from memserver.agent.inspect_context import inspect_context
 from memserver.cli.local_engine import LOCAL_MODEL, UNTRAINED_MODEL
-from memserver.llm.base import ChatModel
 from memserver.local.engine.paths import BASE_NAME, MODEL_NAME, EnginePaths
 from memserver.local.engine.process import LocalEngine
 from memserver.memory.summary import transcript_line
@@ -54,6 +52,8 @@ from memserver.tokenizer_file import TokenizerFile
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import Models
 from memserver.wiring.services import Services, assemble
+from memserver_evals.data.msc import as_time
+from tests.support.server import FixedModels
 from tests.support.servers import temporary_folder
 
 TENANT = "summary"
@@ -111,18 +111,7 @@ class Counting(ScriptedModel):
 
     @override
     def tools_text(self, tools: Sequence[ToolSpec]) -> str:
-        return ""  # as the local model is told them
-
-
-@dataclass(frozen=True)
-class One(ModelSource):
-    """Every agent has this model."""
-
-    model: ChatModel
-
-    @override
-    def get(self, name: str | None, tenant: str = "") -> ChatModel:
-        return self.model
+        return ""  # the local model reads none
 
 
 def load(file: Path, count: int, seed: int) -> list[Dialogue]:
@@ -137,14 +126,8 @@ def dialogue(row: dict[str, Any]) -> Dialogue:
     return Dialogue(
         [[(roles[said["speaker"]], said["text"]) for said in part] for part in row["sessions"]],
         [[fact for facts in part for fact in facts] for part in row["summaries"]],
-        [gap(text) for text in row["gaps"]],
+        [as_time(text) for text in row["gaps"]],
     )
-
-
-def gap(text: str) -> timedelta:
-    """The time before the next session, such as "6 days"."""
-    number, unit = text.split()
-    return timedelta(**{unit if unit.endswith("s") else f"{unit}s": int(number)})
 
 
 def content_words(text: str) -> set[str]:
@@ -292,15 +275,10 @@ async def newest(outcome: Outcome, tokenizer: TokenizerFile) -> str:
     return "\n".join(reversed(kept))
 
 
-def said(outcome: Outcome) -> str:
-    """All that was evicted."""
-    return "\n".join(message.text for message in outcome.evicted)
-
-
 @contextmanager
-def engine(name: str, asked: argparse.Namespace) -> Any:  # noqa: ANN401 - a base URL
-    """The local engine with one of its models, ready; or the endpoint that was named."""
-    if asked.url:
+def engine(name: str, asked: argparse.Namespace) -> Iterator[str | None]:
+    """The local engine with one of its models, ready; or the endpoint that was named; an extract needs none."""
+    if asked.url or name == EXTRACT:
         yield asked.url
         return
     local = LocalEngine(Settings().home, model=name)
@@ -312,35 +290,23 @@ def engine(name: str, asked: argparse.Namespace) -> Any:  # noqa: ANN401 - a bas
         local.stop()
 
 
-def settings_of(name: str, home: Path, url: str | None) -> Settings:
-    """As `memserver serve` has them for a local model; the defaults for another one."""
-    suited = {MODEL_NAME: LOCAL_MODEL, BASE_NAME: UNTRAINED_MODEL, EXTRACT: LOCAL_MODEL}.get(
-        name, {}
-    )
-    method = "extract" if name == EXTRACT else "model"
-    return Settings(
-        **{
-            **suited,
-            "summary_method": method,
-            "home": home,
-            "llm_base_url": url,
-            "llm_model": name,
-            "jobs_at_once": 0,
-        }
-    )
+SUITED = {MODEL_NAME: LOCAL_MODEL, BASE_NAME: UNTRAINED_MODEL, EXTRACT: LOCAL_MODEL}
+"""Settings as `memserver serve` has them for a local model; the defaults are for others."""
 
 
 def measure(name: str, talks: Sequence[Dialogue], asked: argparse.Namespace) -> Method:
     """Summarise all conversations in one way."""
-    source: AbstractContextManager[str | None] = (
-        nullcontext() if name == EXTRACT else engine(name, asked)
-    )
-    with source as url, temporary_folder() as home:
-        settings = settings_of(name, home, url)
-        changed: Figures = {"llm_tokenizer": tokenizer_file(asked)}
-        if asked.prompts:
-            changed["prompts_dir"] = asked.prompts
-        settings = settings.model_copy(update=changed)
+    with engine(name, asked) as url, temporary_folder() as home:
+        values: Figures = {
+            **SUITED.get(name, {}),
+            "summary_method": "extract" if name == EXTRACT else "model",
+            "home": home,
+            "llm_base_url": url,
+            "llm_model": name,
+            "llm_tokenizer": tokenizer_file(asked),
+            "jobs_at_once": 0,
+        }
+        settings = Settings(**values)
         with database_urls(settings) as urls:
             return Method(name, asyncio.run(run(name, urls.app, settings, talks, asked)))
 
@@ -350,20 +316,16 @@ async def run(
 ) -> list[Outcome]:
     """Play the conversations, some of them at the same time."""
     models: ModelSource = (
-        One(Counting(tokenizer_file(asked))) if name == EXTRACT else Models(settings)
+        FixedModels(Counting(tokenizer_file(asked))) if name == EXTRACT else Models(settings)
     )
     turn = asyncio.Semaphore(asked.at_once)
     async with assemble(url, models, HashingEmbedder(), settings) as services:
-        with Progress(console=Console(stderr=True)) as progress:
-            task = progress.add_task(name, total=len(talks))
 
-            async def one(number: int, talk: Dialogue) -> Outcome:
-                async with turn:
-                    outcome = await play(services, talk, number, asked.window)
-                progress.advance(task)
-                return outcome
+        async def one(number: int, talk: Dialogue) -> Outcome:
+            async with turn:
+                return await play(services, talk, number, asked.window)
 
-            outcomes = await asyncio.gather(*(one(*each) for each in enumerate(talks)))
+        outcomes = await asyncio.gather(*(one(*each) for each in enumerate(talks)))
     if isinstance(models, Models):
         await models.aclose()
     return outcomes
@@ -381,14 +343,12 @@ def compare(talks: Sequence[Dialogue], asked: argparse.Namespace) -> dict[str, F
         method = measure(name, talks, asked)
         texts = [outcome.summary for outcome in method.outcomes]
         figures[name] = {**method.figures(texts), **method.costs()}
-        if asked.texts:
-            asked.texts.mkdir(parents=True, exist_ok=True)
-            file = asked.texts / f"{name}.txt"
-            file.write_text("\n\n=====\n\n".join(texts) + "\n", encoding="utf-8")
     counter = TokenizerFile(tokenizer_file(asked))
     tails = [asyncio.run(newest(outcome, counter)) for outcome in method.outcomes]
     figures[NEWEST] = method.figures(tails)
-    figures[ALL] = method.figures([said(outcome) for outcome in method.outcomes])
+    figures[ALL] = method.figures(
+        ["\n".join(message.text for message in outcome.evicted) for outcome in method.outcomes]
+    )
     return figures
 
 
@@ -408,26 +368,6 @@ def table(figures: dict[str, Figures]) -> Table:
     return made
 
 
-def draw(figures: dict[str, Figures], file: Path) -> None:
-    """The share of facts kept, overall and by how long ago they were told. Needs matplotlib."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - of an extra
-
-    picture = Figure(figsize=(10, 4), layout="constrained")
-    whole, aged = picture.subplots(1, 2)
-    bars = whole.bar(
-        list(figures), [each["fact_share"] for each in figures.values()], color="#4063d8"
-    )
-    whole.bar_label(bars, fmt="%.2f")
-    whole.set_xticks(range(len(figures)), list(figures), rotation=25, ha="right")
-    whole.set(title=f"Facts kept (at least {ENOUGH:.0%} of their content words)", ylim=(0, 1.05))
-    for name, each in figures.items():
-        ages = each["fact_share_by_sessions_ago"]
-        aged.plot(list(ages), list(ages.values()), marker="o", label=name)
-    aged.set(title="by how long ago they were told", xlabel="evicted sessions ago", ylim=(0, 1.05))
-    picture.legend(loc="outside right upper", fontsize="small")
-    picture.savefig(file, dpi=110)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print a table; with --json one JSON object is the last line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -443,18 +383,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--url", help="an endpoint that has the models (…/v1), instead of the engine"
     )
     parser.add_argument("--tokenizer", type=Path, help="what counts; default: the local model's")
-    parser.add_argument(
-        "--prompts", type=Path, help="a folder whose files replace those of prompts/"
-    )
-    parser.add_argument("--texts", type=Path, help="folder for the summaries as they came")
-    parser.add_argument("--png", type=Path, help="file for a picture")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args(arguments)
     talks = load(asked.data / "msc.jsonl", asked.conversations, asked.seed)
     figures = compare(talks, asked)
     Console(width=160).print(table(figures))
-    if asked.png:
-        draw(figures, asked.png)
     if asked.json:
         first = figures[asked.methods[0]]
         top = {name: first[name] for name in ("fact_share", "word_share")}

@@ -35,7 +35,7 @@ from memserver.wiring.database import EMBEDDED_DATABASE
 from tests.support.long_history import sentences, settle, write_history
 
 TURNS_PER_AGENT = 50
-"""Turns that are timed on one agent; the next one goes on, so that queues don't grow with --turns."""
+"""Turns that are timed on one agent; the next one continues, so that queues don't grow with --turns."""
 COUNTED_TURNS = 30
 COMPARED_TURNS = 120
 """Turns of each agent that are compared, by the length of their histories."""
@@ -175,20 +175,20 @@ def main() -> None:
     console = Console()
     figures, statements = measure(asked.turns, asked.seed, console)
     show(figures, statements, console)
-    told: dict[str, object] = asdict(figures)
+    reported: dict[str, object] = asdict(figures)
     if asked.beside:
         rounds = range(max(2, asked.turns // beside.BLOCK))
         pair = beside.compare(asked.beside, progress(rounds, console, "both checkouts"), asked.seed)
         console.print(beside.table(pair))
-        told["beside"] = asdict(pair)
+        reported["beside"] = asdict(pair)
     if asked.messages:
         ages = compare_histories(asked.messages, asked.seed, console)
         console.print(long_history.table(ages))
-        told |= long_history.figures(ages)
+        reported |= long_history.figures(ages)
         if asked.png:
             long_history.draw(ages, asked.png)
     if asked.json:
-        print(json.dumps(told))
+        print(json.dumps(reported))
 
 
 def _lengths(text: str) -> list[int]:

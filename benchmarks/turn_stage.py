@@ -42,7 +42,7 @@ class Talker:
 
     def meet_agent(self) -> None:
         """Create an agent and talk with it until it and everything else is warm."""
-        self.connection.close()  # the server may have closed it while we idled; this opens it anew
+        self.connection.close()  # the server may have closed it while we idled; this opens it again
         self.create_agent()
         for _ in range(WARM_UP_TURNS):
             self.turn()

@@ -91,8 +91,8 @@ def _watched_gpu(usage: Usage) -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        told, _ = process.communicate()
-        values = [float(line) for line in told.split() if line.replace(".", "").isdigit()]
+        reported, _ = process.communicate()
+        values = [float(line) for line in reported.split() if line.replace(".", "").isdigit()]
         usage.gpu_percent = round(statistics.mean(values), 1) if values else None
 
 

@@ -47,8 +47,8 @@ def main() -> None:
         for message in answer.messages:
             call = message.tool_call
             if call is not None and call.name != "send_message":
-                told = {key: call.arguments[key] for key in call.arguments if key in SHOWN}
-                print(f"{call.name}({json.dumps(told)}) -> {call.result}")
+                reported = {key: call.arguments[key] for key in call.arguments if key in SHOWN}
+                print(f"{call.name}({json.dumps(reported)}) -> {call.result}")
         print(answer.text)
         shop.shutdown()
 
@@ -58,7 +58,7 @@ SHOWN = ("city", "unit", "what", "title")
 
 
 def register_order(client: Client, url: str) -> None:
-    """The webhook `order`, anew in each run, with the secret that signs its calls."""
+    """The webhook `order`, a new one in each run, with the secret that signs its calls."""
     with suppress(NotFound):
         client.tools.delete("order")
     parameters = {"type": "object", "properties": {"what": WHAT}, "required": ["what"]}

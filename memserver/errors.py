@@ -8,7 +8,8 @@ MemserverError
 ├── NotFound                     no such thing, or not the caller's
 ├── Conflict                     the thing is not in a state that allows this
 │   ├── VersionConflict          somebody else edited the text meanwhile
-│   └── AgentWaits               a call of the agent waits for an answer; the message is stored after it
+│   ├── AgentWaits               a call of the agent waits for an answer; the message is stored after it
+│   └── TurnHasEnded             the turn can't be cancelled, since it has ended
 ├── MissingApiKey                the request has no API key, and needs one
 ├── InvalidApiKey                its API key is unknown, expired or revoked
 ├── Forbidden                    its API key may not do this
@@ -143,6 +144,10 @@ class VersionConflict(Conflict):
 
 class AgentWaits(Conflict):
     code = "agent_waits"
+
+
+class TurnHasEnded(Conflict):
+    code = "turn_ended"
 
 
 class DocumentError(MemserverError):

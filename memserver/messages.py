@@ -62,6 +62,13 @@ class TokenUsage:
             self.cached_tokens + other.cached_tokens,
         )
 
+    def __sub__(self, other: "TokenUsage") -> "TokenUsage":
+        return TokenUsage(
+            max(0, self.prompt_tokens - other.prompt_tokens),
+            max(0, self.completion_tokens - other.completion_tokens),
+            max(0, self.cached_tokens - other.cached_tokens),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ProviderFields:
@@ -122,7 +129,9 @@ class Entry:
 
     `position` identifies it within its agent and orders the history: turn number x 1000 + place in
     the turn, so that an answer stands right after what it answers, however much arrived meanwhile.
-    `tokens` counts the entry as it stands in a prompt, a call's result and provider fields included.
+    `tokens` counts the entry as it stands in a prompt, a call's result and provider fields included. `chat`
+    is the client's chat that a message of the user's belongs to, and `chat_note` what the prompt says before it
+    of a change of chats.
     """
 
     position: int
@@ -133,6 +142,8 @@ class Entry:
     thought: str = ""
     call: CallRecord | None = None
     fields: ProviderFields | None = None
+    chat: str | None = None
+    chat_note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

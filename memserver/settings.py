@@ -65,6 +65,16 @@ class Settings(BaseSettings):
     """Largest agent file that may be imported, as sent and unpacked; it waits on the server's disk."""
     cors_origins: list[Origin] = Field(default_factory=list)
     """Web pages that may call the server from a browser, as JSON: ["https://chat.example"]; ["*"]: all."""
+    trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
+    """Reverse proxies, as addresses or networks separated by commas, whose X-Forwarded-For, -Proto, -Host and
+    -Prefix count: 127.0.0.1,10.0.0.0/8; unset: nobody's do."""
+    root_path: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
+    """The path that a proxy serves memserver below, such as /memory, where it sends no X-Forwarded-Prefix."""
+    front_end_requests: bool = True
+    """Requests that chat front ends make for themselves over OpenAI's API, for titles, tags and follow-up questions,
+    are answered by the model alone and not remembered. Off: they are messages to the agent."""
+    agents_per_template: int = Field(default=1000, ge=0)
+    """Agents that are made of one, for users of OpenAI's API, by a model's name that ends in @user."""
     stream_ping_seconds: float = Field(default=15, gt=0)
     """A stream has a comment after so long without an event: less than the proxies in front wait for more."""
     idempotency_seconds: float = Field(default=86_400, gt=0)
@@ -225,7 +235,7 @@ class Settings(BaseSettings):
     jobs_at_once: int = Field(default=4, ge=0, le=64)
     """Jobs that one process runs at the same time; 0: none, so that other processes have to."""
 
-    @field_validator("tools", "tool_networks", mode="before")
+    @field_validator("tools", "tool_networks", "trusted_proxies", mode="before")
     @classmethod
     def _listed(cls, value: object) -> object:
         if isinstance(value, str):

@@ -89,6 +89,7 @@ class Training(_Part):
     warmup: Share = 0.03
     save_every: PositiveInt = 100
     checkpointing: bool = False
+    full: bool = False  # all weights, as in the paper; else an adapter
 
     def schedule(self, seed: int, seconds: float | None) -> Schedule:
         parts = {name: getattr(self, name) for name in Training.model_fields}
@@ -108,6 +109,12 @@ class WarmStart(Training):
     @property
     def habits(self) -> Habits:
         return Habits(self.early, self.idle, self.miscopy)
+
+    @model_validator(mode="after")
+    def _is_an_adapter(self) -> Self:
+        if self.full:
+            raise ValueError("the warm start is an adapter: all policies begin with it")
+        return self
 
 
 class Collect(_Part):
@@ -188,6 +195,24 @@ class Evaluate(_Part):
     greedy: bool = True  # play each task greedily, too
 
 
+class Grid(_Part):
+    """Plays every policy but the base itself over temperatures and spare turns, on validation and test tasks."""
+
+    temperatures: tuple[Annotated[float, Field(ge=0)], ...] = (0, 0.3, 0.6, 1)
+    spare_turns: tuple[NonNegativeInt, ...] = (1, 2, 4)
+    tasks: PositiveInt = 100  # of each split, in each round
+    # every policy plays a round before the next one begins, so that a run that ends early has compared all
+    rounds: PositiveInt = 2
+
+
+class Values(_Part):
+    """What candidates are worth when the policy that drew them plays each to its end, beside what critics say."""
+
+    states: PositiveInt = 200
+    candidates: Annotated[int, Field(ge=2)] = 8  # of each state, the first
+    samples: Annotated[int, Field(ge=2)] = 8  # times that each is played
+
+
 class Variant(_Part):
     """One policy with other settings; what it doesn't say is as in the recipe.
 
@@ -236,6 +261,11 @@ class Recipe(_Part):
     # rejection fine-tuning that may also draw what SWEET-RL draws as candidates
     rft_matched: Training | None = None
     evaluate: Evaluate = Evaluate()
+    grid: Grid | None = None
+    values: Values | None = None
+    kept: Mapping[
+        Name, Path
+    ] = {}  # adapters that were trained elsewhere, to be played with the others
     variants: Mapping[Name, Variant] = {}  # ablations by name
 
     @field_validator("tasks", mode="before")
@@ -254,6 +284,15 @@ class Recipe(_Part):
             raise ValueError("collect.by: scripted and rank.by: oracle need generated tasks")
         if self.collect.by == "file" and isinstance(self.tasks, Generated):
             raise ValueError("collect.by: file needs published tasks")
+        if (self.grid or self.values) and not isinstance(self.tasks, Generated):
+            raise ValueError("grid and values need generated tasks")
+        return self
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        for name in self.kept:
+            if name in TAKEN or name in self.variants:
+                raise ValueError(f"kept: {name} is the name of something else")
         for name, variant in self.variants.items():
             if name in TAKEN:
                 raise ValueError(f"variants: {name} is the name of something else")
@@ -271,6 +310,13 @@ class Recipe(_Part):
             for part in ("critic", "rank", "actor", "mdpo", "rft")
         }
         return self.model_copy(update=parts)
+
+    def in_full(self) -> "Recipe":
+        """The same with all weights trained after the warm start."""
+        named = ("rft", "rft_matched", "mdpo", "critic", "actor")
+        parts = {name: part for name in named if (part := getattr(self, name)) is not None}
+        changed = {name: part.model_copy(update={"full": True}) for name, part in parts.items()}
+        return self.model_copy(update=changed)
 
     def seeds_of(self, variant: str) -> tuple[int, ...]:
         wanted = self.variants[variant].seeds if variant != MAIN else None

@@ -30,6 +30,7 @@ class Policy:
     sampler: Sampler  # of its messages
     sampling: Sampling = field(default_factory=Sampling)  # how they are drawn
     seed: int = 0  # another one plays the same example otherwise
+    said: tuple[str, ...] = ()  # its first messages, which aren't drawn
 
     @asynccontextmanager
     async def begin(self, example_id: str, material: Material) -> AsyncIterator["PolicyTalk"]:
@@ -46,8 +47,11 @@ class PolicyTalk:
 
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002 - the protocol's
         """Say something and draw the answer. A chat that is too long for the model has an empty answer."""
-        policy = self.policy
+        policy, turn = self.policy, len(self.messages) // 2
         self.messages.append({"role": "user", "content": text})
+        if turn < len(policy.said):
+            self.messages.append({"role": "assistant", "content": policy.said[turn]})
+            return Reply(policy.said[turn], 0, 0)
         seed = seed_of(policy.seed, self.example_id, len(self.messages))
         try:
             chat = tuple(cleaned(self.messages))

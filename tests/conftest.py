@@ -120,6 +120,13 @@ def database_with_trigrams(postgres_with_trigrams: EmbeddedPostgres) -> Iterator
         yield made
 
 
+@pytest.fixture(scope="module")
+def shared_database(postgres: EmbeddedPostgres) -> Iterator[OneDatabase]:
+    """For tests of one file that share a server."""
+    with _database(postgres) as made:
+        yield made
+
+
 @contextmanager
 def _database(postgres: EmbeddedPostgres) -> Iterator[OneDatabase]:
     name = f"test_{uuid4().hex}"

@@ -22,9 +22,9 @@ from memserver.agent.events import (
 from memserver.agent.options import EntryForm
 from memserver.agent.rendering import event_text, user_text
 from memserver.agent.worker import Worker
-from memserver.errors import Conflict, InvalidInput, ServerStopping
+from memserver.errors import Conflict, InvalidInput, NotFound, ServerStopping
 from memserver.messages import Entry, JsonObject
-from memserver.storage import agents, calls, inbox, recall
+from memserver.storage import agents, calls, cancellation, inbox, recall
 from memserver.storage.calls import OpenCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Posted, TurnRow
@@ -69,7 +69,7 @@ class Conversation:
         self,
         tenant: str,
         agent_id: UUID,
-        text: str,
+        text: str | NewMessage,
         *,
         key: str | None = None,
         at: datetime | None = None,
@@ -82,7 +82,7 @@ class Conversation:
         Args:
             tenant: whose agent it is.
             agent_id: to whom it is said.
-            text: what is said.
+            text: what is said; or that with its chat.
             key: under which the same message may come again.
             at: when it is said, if the agent's clock is that of its messages; else it is now.
             request: what else came with it.
@@ -93,7 +93,8 @@ class Conversation:
             Conflict: the idempotency key was used with another text, time or request.
         """
         request = request or TurnRequest()
-        message = NewMessage(clean(text), 0, created_at=at, request=request.stored())
+        said = text if isinstance(text, NewMessage) else NewMessage(text, 0)
+        message = replace(said, text=clean(said.text), created_at=at, request=request.stored())
         _check_text(message)
         if at is not None:
             await self._check_clock(tenant, agent_id)
@@ -289,19 +290,20 @@ class Conversation:
             turn = await self._answered(tx, call, answer.stored(), key, stored)
             return turn, call.position - 1
 
-    async def cancel(
-        self, tenant: str, agent_id: UUID, turn: int, *, key: str | None = None
-    ) -> TurnRow:
-        """End a turn that waits for an answer, without one; it ends with `follow`.
+    async def cancel(self, tenant: str, agent_id: UUID, turn: int) -> TurnRow:
+        """End a turn at once, whether it is queued, runs or waits for an answer, and whichever process runs it.
+
+        What it has committed stays; the request to the model ends. To cancel it twice is to cancel it once.
 
         Raises:
             NotFound: no such turn.
-            Conflict: it doesn't wait for an answer.
+            TurnHasEnded: otherwise than by this.
         """
         async with self._database.tenant(tenant) as tx:
-            await inbox.get_turn(tx, agent_id, turn)
-            call = await calls.lock_of_turn(tx, agent_id, turn, key=key)
-            return await self._answered(tx, call, {"cancelled": True}, key)
+            ended = await cancellation.cancel(tx, agent_id, turn)
+        self._worker.stop(agent_id, turn)
+        self._worker.ensure_serving(agent_id, tenant)
+        return ended
 
     async def find_blocker(self, tx: Transaction, turn: TurnRow) -> QueuedTurn | None:
         """The call that waits for an answer before a turn of the inbox can be worked, if there is one."""
@@ -353,7 +355,10 @@ class Conversation:
     async def _look(self, tenant: str, turn: TurnRow, seen: int) -> list[Event]:
         """What the database says has happened in the turn after position `seen`."""
         async with self._database.tenant(tenant) as tx:
-            now = await inbox.get_turn(tx, turn.agent_id, turn.turn)
+            try:
+                now = await inbox.get_turn(tx, turn.agent_id, turn.turn)
+            except NotFound as error:
+                raise NotFound("The agent was deleted, and its turns with it.") from error
             queued = await self.find_blocker(tx, now)
             messages = await recall.queue(
                 tx, turn.agent_id, seen + 1, turn.first_position + PLACES_PER_TURN
@@ -379,7 +384,7 @@ class Conversation:
         """Tokens of each message as a prompt will show it, as the agent's model counts."""
         model = self._models.get(model_name)
         shown = [
-            user_text(message.text, message.created_at or self._clock())
+            user_text(message.text, message.created_at or self._clock()) + (message.chat_note or "")
             if message.role == "user"
             else message.text
             for message in messages

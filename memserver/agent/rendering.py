@@ -52,7 +52,8 @@ def _as_calls(message: Entry, zone: tzinfo) -> list[PromptMessage]:
     if (
         message.role == "user"
     ):  # the two commonest first, without calls of their own: a prompt has many of them
-        return [PromptMessage("user", f"[{stamp(message.created_at, zone)}] {message.text}")]
+        said = PromptMessage("user", f"[{stamp(message.created_at, zone)}] {message.text}")
+        return [_notice(message.chat_note), said] if message.chat_note else [said]
     if message.role == "system":
         return [_notice(message.text)]
     record, fields = message.call or _as_call(message), message.fields
@@ -77,12 +78,13 @@ def _in_chat(message: Entry, _zone: tzinfo) -> list[PromptMessage]:
     """
     record = message.call
     if message.role == "user":
-        return [PromptMessage("user", message.text)]
+        said = [PromptMessage("user", message.text)]
+        return [_notice(message.chat_note), *said] if message.chat_note else said
     if message.role == "system":
         return [_notice(message.text)]
     if record is None or record.call.name == SEND_MESSAGE:
-        said = message.text.strip() if record is None or record.state == "done" else ""
-        return [PromptMessage("assistant", said)] if said else []
+        sent = message.text.strip() if record is None or record.state == "done" else ""
+        return [PromptMessage("assistant", sent)] if sent else []
     given = {key: value for key, value in record.call.arguments.items() if key not in RESERVED}
     call = f"{record.call.name} {json.dumps(given, ensure_ascii=False)}"
     return [_notice(f"You called {call}. {result_text(record)}")]

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
+from memserver.agent.chats import Chat, ChatHint, Read, find_chat
 from memserver.errors import InvalidInput
 from memserver.storage import transcripts
 from memserver.storage.database import Transaction
@@ -48,11 +49,13 @@ class Unread:
         text: what the user says now.
         same: the turn of the newest message of all, if that says just this and is no part of the
             transcript: what a request that is repeated has begun already.
+        chat: to which the past and the text belong.
     """
 
     past: tuple[Said, ...]
     text: str
     same: int | None
+    chat: Chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,10 @@ class _History:
         return max(found, default=None)
 
 
-async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) -> Unread:
-    """Find what is new to the agent.
+async def unread(
+    tx: Transaction, agent_id: UUID, transcript: Sequence[Said], hint: ChatHint
+) -> Unread:
+    """Find what is new to the agent, and which chat it belongs to.
 
     Raises:
         InvalidInput: nothing is, since the user says nothing at the transcript's end.
@@ -109,7 +114,7 @@ async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) ->
     exchanges, last = _exchanges(transcript)
     if not last:
         raise InvalidInput(
-            "messages: no user message stands after the last assistant message.",
+            "messages: no user message with words in it stands after the last assistant message.",
             hint="The agent gets what the user says after the last answer; end with that.",
         )
     window = _History(await transcripts.newest(tx, agent_id, WINDOW))
@@ -125,7 +130,23 @@ async def unread(tx: Transaction, agent_id: UUID, transcript: Sequence[Said]) ->
     newest = max(window.asked.values(), default=-1)
     begun = newest > place and window.asked.get(text) == newest
     past = tuple(message for each in exchanges[known:] for message in each.messages)
-    return Unread(past, text, newest // PLACES_PER_TURN if begun else None)
+    if place < 0 and first:
+        place = window.asked[last[first - 1]]
+    read = Read(
+        window.entries,
+        [(each.role, each.text) for exchange in exchanges[:known] for each in exchange.messages],
+        place,
+        bool(exchanges),
+        last[:first],
+        text,
+    )
+    chat = await find_chat(tx, agent_id, read, hint)
+    return Unread(past, text, newest // PLACES_PER_TURN if begun else None, chat)
+
+
+def says_something(transcript: Sequence[Said]) -> bool:
+    """Whether the user says something at the transcript's end."""
+    return bool(_exchanges(transcript)[1])
 
 
 def _exchanges(transcript: Sequence[Said]) -> tuple[list[_Exchange], list[str]]:

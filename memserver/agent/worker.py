@@ -22,7 +22,9 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
+from memserver.messages import Entry, JsonObject
 from memserver.storage import calls, inbox, leases, recall, turn_writes
+from memserver.storage.cancellation import CANCELLED, STOPS_CHANNEL
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn
@@ -53,8 +55,8 @@ class Worker:
         self._serving: dict[UUID, asyncio.Task[None]] = {}
         self._rerun: set[UUID] = set()
         self._leases: dict[UUID, leases.Lease] = {}
-        self._lost: set[UUID] = set()
-        """Agents whose lease another worker took while a turn of theirs still runs here."""
+        self._running: dict[UUID, int] = {}
+        """The turn of each agent that runs here now."""
         self._releasing: dict[UUID, asyncio.Task[None]] = {}
         self._stopped = False
 
@@ -96,19 +98,30 @@ class Worker:
 
     def serves(self, agent_id: UUID) -> bool:
         """Whether the agent's turns run here: then their events need no looking for."""
-        return agent_id in self._serving and agent_id not in self._lost
+        return agent_id in self._serving
+
+    def stop(self, agent_id: UUID, turn: int = 0) -> None:
+        """Cut off the run of a turn, or of any if it is 0, if it is here: what it is to write is refused by now.
+
+        Whoever waits for a turn of the agent looks how it stands.
+        """
+        running = self._running.get(agent_id)
+        if running is not None and turn in (0, running):
+            self._leases.pop(agent_id, None)
+            self._serving[agent_id].cancel()
+            self._rerun.add(agent_id)
+        self._deps.events.notify(agent_id)
 
     def _served(self, agent_id: UUID, tenant: str, task: asyncio.Task[None]) -> None:
         """What follows when the task that served an agent has ended, one way or the other."""
         del self._serving[agent_id]
-        self._lost.discard(agent_id)
         again = agent_id in self._rerun
         self._rerun.discard(agent_id)
-        if task.cancelled():
+        if self._stopped:
             return
         # Nobody has reported yet what those wait for whose turn comes after a waiting call.
         self._deps.events.notify(agent_id)
-        error = task.exception()
+        error = None if task.cancelled() else task.exception()
         if error is None:
             if again:
                 self.ensure_serving(agent_id, tenant)
@@ -140,12 +153,19 @@ class Worker:
                 if start > first:  # evicted in this turn, in a try that was cut off
                     queue = [*await recall.queue(tx, agent_id, first, first + 1), *queue]
             self._leases[agent_id] = work.lease  # committed: before, a renewal would not find it
-            released = await self._attempt(work, TurnRun(self._deps, work, queue))
+            self._running[agent_id] = work.turn.turn
+            try:
+                released = await self._attempt(work, queue)
+            finally:
+                del self._running[agent_id]
             if released:
                 self._leases.pop(agent_id, None)
 
-    async def _attempt(self, work: ClaimedTurn, run: TurnRun) -> bool:
+    async def _attempt(self, work: ClaimedTurn, queue: list[Entry]) -> bool:
         """Run a turn. One that was taken up before is marked: it may have killed who ran it."""
+        if work.turn.ended:  # cancelled before its place came
+            return await self._end(work, work.turn.stop_reason or CANCELLED)
+        run = TurnRun(self._deps, work, queue)
         if work.turn.attempts == 1:
             return await run.run()
         key = work.turn.agent_id.bytes + work.turn.turn.to_bytes(8)
@@ -173,10 +193,12 @@ class Worker:
             self._rerun.add(agent_id)
 
     async def _end_failed(self, work: ClaimedTurn, failure: MemserverError) -> bool:
+        if work.turn.stop_reason:  # one that was answered has failed only to save something
+            return await self._end(work, work.turn.stop_reason)
+        return await self._end(work, "error", as_json(failure))
+
+    async def _end(self, work: ClaimedTurn, stop: str, error: JsonObject | None = None) -> bool:
         turn = work.turn
-        # One that was answered has failed only to save something.
-        error = None if turn.stop_reason else as_json(failure)
-        stop = turn.stop_reason or "error"
         change = StepCommit(
             turn=turn,
             model=work.snapshot.agent.model,
@@ -234,13 +256,18 @@ class Worker:
             # Meanwhile the agent may have been released and taken again: that is another lease.
             if agent_id not in still and self._leases.get(agent_id) is lease:
                 del self._leases[agent_id]
-                self._lost.add(agent_id)
+                if agent_id in self._running:
+                    self._serving[agent_id].cancel()
 
     async def _listen(self) -> None:
-        """Pass on that another worker has moved a turn that somebody here waits for."""
-        async for payload in self._deps.database.listen(TURNS_CHANNEL):
+        """Hear of turns that another worker has moved or somebody has ended."""
+        channels = (TURNS_CHANNEL, STOPS_CHANNEL)
+        async for channel, payload in self._deps.database.listen(*channels):
             agent_id, _, turn = payload.partition(" ")
-            self._deps.events.publish(UUID(agent_id), int(turn), WakeUp())
+            if channel == STOPS_CHANNEL:
+                self.stop(UUID(agent_id), int(turn))
+            else:
+                self._deps.events.publish(UUID(agent_id), int(turn), WakeUp())
 
     async def _release_all(self) -> None:
         for agent_id in list(self._leases):

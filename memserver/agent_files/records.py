@@ -19,7 +19,7 @@ from memserver.storage.tools import DefinitionKind
 from memserver.text import MOST_METADATA, is_within
 
 FORMAT = "memserver-agent"
-VERSION = 3
+VERSION = 4
 MANIFEST = "manifest.json"
 END = "end.json"
 
@@ -221,6 +221,8 @@ class MessageRecord(FileRecord):
     created_at: Time
     call: CallPart | None = None
     fields: FieldsPart | None = None
+    chat: str | None = None
+    chat_note: str | None = None
 
 
 class PassageRecord(FileRecord):

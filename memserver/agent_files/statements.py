@@ -63,7 +63,7 @@ PAGES = {
         "position",
         -1,
         """SELECT m.position, m.role, m.content AS text, m.thought, m.tokens, m.created_at, m.fields,
-                  c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
+                  m.chat, m.chat_note, c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
                   c.created_at AS called_at, c.finished_at
            FROM messages m
            LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position
@@ -290,14 +290,25 @@ async def insert_messages(
     tx: Transaction, tenant: str, agent_id: UUID, rows: Sequence[Mapping[str, Any]]
 ) -> None:
     """Store messages, many at a time, each with its call if it made one; JSON is text."""
-    names = ("position", "role", "text", "thought", "tokens", "created_at", "fields")
+    names = (
+        "position",
+        "role",
+        "text",
+        "thought",
+        "tokens",
+        "created_at",
+        "fields",
+        "chat",
+        "chat_note",
+    )
     await tx.execute(
         """INSERT INTO messages (agent_id, position, tenant, role, content, thought, tokens, created_at,
-                                 fields)
-           SELECT %s, m.position, %s, m.role, m.content, m.thought, m.tokens, m.at, m.fields::jsonb
+                                 fields, chat, chat_note)
+           SELECT %s, m.position, %s, m.role, m.content, m.thought, m.tokens, m.at, m.fields::jsonb, m.chat,
+                  m.chat_note
            FROM unnest(%s::bigint[], %s::text[], %b::text[], %b::text[], %s::integer[],
-                       %s::timestamptz[], %b::text[])
-                AS m (position, role, content, thought, tokens, at, fields)""",
+                       %s::timestamptz[], %b::text[], %b::text[], %b::text[])
+                AS m (position, role, content, thought, tokens, at, fields, chat, chat_note)""",
         [agent_id, tenant, *([row[name] for row in rows] for name in names)],
     )
     calls = [

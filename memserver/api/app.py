@@ -16,8 +16,11 @@ import memserver
 from memserver.api import errors, pages
 from memserver.api.mcp import McpEndpoint
 from memserver.api.middleware.access import Access, BodyLimit, BodyLimits
-from memserver.api.middleware.idempotency import HEADER, REPLAYED, Idempotency
+from memserver.api.middleware.forwarded import Forwarded
+from memserver.api.middleware.idempotency import REPLAYED, Idempotency
+from memserver.api.middleware.methods import HeadAndOptions
 from memserver.api.middleware.rate_limit import RateLimit
+from memserver.api.middleware.security_headers import SecurityHeaders
 from memserver.api.middleware.trailing_slash import TrailingSlash
 from memserver.api.openai import chat, models, responses
 from memserver.api.openai import errors as openai_errors
@@ -51,8 +54,15 @@ find what was said in recall storage, and keep documents in archival storage."""
 
 
 UNUSABLE = "The database can't be used as it is; the server's log says why."
-MCP_HEADERS = ("Mcp-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name")
-"""What an MCP client in a web page sends."""
+EXPOSED_HEADERS = (
+    "Memserver-Turn",
+    "Retry-After",
+    REPLAYED,
+    "X-Should-Retry",
+    "WWW-Authenticate",
+    "Content-Disposition",
+)
+"""What a page's script may read of an answer beside its content."""
 # A request is compared with one route after the other: those of turns come first.
 ROUTES = (
     messages,
@@ -86,6 +96,7 @@ def create_app(
     settings = settings or Settings()
     mcp = McpEndpoint(settings.request_max_bytes)
     app = DocumentedApp(
+        _around(settings),
         title="memserver",
         version=memserver.__version__,
         description=DESCRIPTION,
@@ -156,19 +167,34 @@ def _lifespan(
     return lifespan
 
 
-def _middleware(settings: Settings) -> list[Middleware]:
-    most_bytes = BodyLimits(settings.request_max_bytes, settings.import_max_bytes)
-    limit = RateLimit(settings.rate_limit, settings.rate_limit_burst)
+def _around(settings: Settings) -> list[Middleware]:
+    """What stands around every answer, the outermost first."""
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.cors_origins,
-        allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-        allow_headers=["Authorization", "Content-Type", HEADER, "Last-Event-ID", *MCP_HEADERS],
-        expose_headers=["Retry-After", REPLAYED],
+        allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+        # A page whose origin is trusted may send what it likes: OpenAI's SDK alone sends seven headers of its own. Without
+        # cookies, "all" reveals nothing that a key doesn't.
+        allow_headers=["*"],
+        allow_private_network=True,
+        expose_headers=EXPOSED_HEADERS,
     )
+    proxies = [str(each) for each in settings.trusted_proxies]
+    forwarded = Middleware(Forwarded, proxies, settings.root_path)
     return [
+        Middleware(SecurityHeaders),
         *([cors] if settings.cors_origins else []),
         Middleware(TrailingSlash),
+        *([forwarded] if proxies or settings.root_path else []),
+        Middleware(openai_errors.OpenAIErrors),
+    ]
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    most_bytes = BodyLimits(settings.request_max_bytes, settings.import_max_bytes)
+    limit = RateLimit(settings.rate_limit, settings.rate_limit_burst)
+    return [
+        Middleware(HeadAndOptions),
         Middleware(Access, limit, most_bytes, settings.cors_origins),
         Middleware(BodyLimit, most_bytes),
         Middleware(Idempotency),

@@ -10,6 +10,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from memserver import errors
+from memserver.api.pages import looks_for_oauth
+from memserver.api.paths import allowed_methods, route_path
 from memserver.wire.base import ErrorResponse
 
 logger = logging.getLogger(__name__)
@@ -176,11 +178,16 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     if error.status_code not in (404, 405):
         return answer(error)
     hint = "/docs lists what there is."
-    if b"%2f" in request.scope.get("raw_path", b"").lower():
+    if looks_for_oauth(route_path(request.scope)):
+        hint = "memserver has no OAuth: send an API key, as Authorization: Bearer KEY."
+    elif b"%2f" in request.scope.get("raw_path", b"").lower():
         hint = "What has a slash in its name is named by its id in a path."
     message = f"There is no {request.method} {request.url.path[:300]}."
     content = body(CODES[error.status_code], message, hint)
-    return JSONResponse(content, error.status_code, headers=dict(error.headers or {}))
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = allowed_methods(request.scope)  # the router knows one route's alone
+    return JSONResponse(content, error.status_code, headers=headers)
 
 
 async def _fault(request: Request, error: Exception) -> JSONResponse:

@@ -22,7 +22,11 @@ HangUp = Callable[[], Awaitable[None]]
 
 def event_data(value: Any) -> str:  # noqa: ANN401 - JSON
     """JSON in one line, whatever its reader takes for a line's end."""
-    text = json.dumps(value, ensure_ascii=False)
+    return in_one_line(json.dumps(value, ensure_ascii=False))
+
+
+def in_one_line(text: str) -> str:
+    """JSON without a character that anybody takes for a line's end."""
     if not text.isascii():
         for end, escaped in _LINE_ENDS.items():
             text = text.replace(end, escaped)

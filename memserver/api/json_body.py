@@ -1,4 +1,4 @@
-"""Bodies of requests: read as JSON with bounded work, and off the event loop where they are large.
+"""Bodies of requests: read as JSON with bounded work, and off the event loop where they are large. And queries: no unknown ones.
 
 Text is cleaned here, at the boundary, before anything looks at it.
 """
@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fastapi import APIRouter
+from fastapi.dependencies.utils import get_flat_params
+from fastapi.params import Header, Path
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,6 +19,7 @@ from typing_extensions import override
 from memserver.errors import InvalidInput, RequestTooLarge
 from memserver.memory.bounded_json import NotTaken, TooManyValues, read_bounded
 
+OPENAI_TAG = "OpenAI's API"
 _SMALL = 32_000
 _reading = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 """One at a time: the parser lets nothing else run meanwhile, and several in a row would add up."""
@@ -58,6 +61,7 @@ class _JsonRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def with_body(request: Request) -> Response:
+            self._check_query(request)
             if self.body_field is None:
                 return await handle(request)
             asked = _JsonRequest(request.scope, request.receive)
@@ -68,6 +72,21 @@ class _JsonRoute(APIRoute):
             return await handle(asked)
 
         return with_body
+
+    def _check_query(self, request: Request) -> None:
+        """Refuse what would have no effect, such as a filter that isn't one. OpenAI's clients send what they like."""
+        if not request.scope["query_string"] or OPENAI_TAG in self.tags:
+            return
+        fields = get_flat_params(self.dependant)
+        known = [each.alias for each in fields if not isinstance(each.field_info, Path | Header)]
+        unknown = [name for name in request.query_params if name not in known]
+        if unknown:
+            raise InvalidInput(
+                f"{unknown[0][:100]}: there is no such parameter.",
+                hint=f"The parameters here are {', '.join(known)}."
+                if known
+                else "There are none here.",
+            )
 
 
 def _read(body: bytes) -> Any:  # noqa: ANN401 - any JSON value

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.tools import Tool
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BaseModel, Field
@@ -237,12 +238,6 @@ class Memories:
 
 
 def make_server(memories: Memories) -> MCPServer[Any]:
-    server: MCPServer[Any] = MCPServer(
-        "memserver",
-        version=memserver.__version__,
-        instructions=INSTRUCTIONS,
-        log_level="WARNING",
-    )
     offered: list[Callable[..., Any]] = [
         memories.list_agents,
         memories.working_context_read,
@@ -253,9 +248,13 @@ def make_server(memories: Memories) -> MCPServer[Any]:
         memories.memory_read,
         memories.archival_memory_insert,
     ]
-    for function in offered:
-        server.add_tool(_reporting_errors(function))
-    return server
+    return MCPServer(
+        "memserver",
+        version=memserver.__version__,
+        instructions=INSTRUCTIONS,
+        log_level="WARNING",
+        tools=[_strict(function) for function in offered],
+    )
 
 
 def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionManager:
@@ -285,6 +284,16 @@ def _caller_of(call: ToolCall) -> McpCaller:
     assert request is not None, "over HTTP there is one"
     caller: Caller = request.state.caller
     return McpCaller(caller.tenant, caller.may("write"))
+
+
+def _strict(function: Callable[..., Awaitable[Any]]) -> Tool:
+    """A tool that refuses arguments that it doesn't know, which would have no effect."""
+    tool = Tool.from_function(_reporting_errors(function))
+    arguments = tool.fn_metadata.arg_model
+    arguments.model_config["extra"] = "forbid"
+    arguments.model_rebuild(force=True)
+    tool.parameters["additionalProperties"] = False
+    return tool
 
 
 def _reporting_errors(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
+from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 from typing_extensions import override
 
@@ -16,7 +17,6 @@ from memserver.api.examples import NoExample, example
 from memserver.api.middleware.access import required_scope
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, REPLAYED
 from memserver.api.middleware.origin import READING
-from memserver.api.middleware.security_headers import SecurityHeaders
 from memserver.api.openai.errors import error_body, speaks_openai
 from memserver.messages import JsonObject
 
@@ -51,9 +51,18 @@ has no keys, it needs none and listens on the loopback only."""
 
 
 class DocumentedApp(FastAPI):
+    """`around`: middleware that stands around the answers to faults too, the outermost first."""
+
+    def __init__(self, around: Sequence[Middleware], **settings: Any) -> None:  # noqa: ANN401 - FastAPI's
+        super().__init__(**settings)
+        self._around = around
+
     @override
     def build_middleware_stack(self) -> ASGIApp:
-        return SecurityHeaders(super().build_middleware_stack())
+        stack = super().build_middleware_stack()
+        for each in reversed(self._around):
+            stack = each.cls(stack, *each.args, **each.kwargs)
+        return stack
 
     @override
     def openapi(self) -> dict[str, Any]:

@@ -17,6 +17,9 @@ router = APIRouter(include_in_schema=False)
 FILES = Path(str(files("fastapi_swagger"))) / "resources"
 SCRIPT, STYLE, ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"
 ASSETS = tuple(f"/docs/{name}" for name in (SCRIPT, STYLE, ICON))
+OAUTH = ("/.well-known", "/mcp/.well-known", "/register", "/authorize", "/token")
+"""Where MCP clients that know OAuth look for it, before they use a key."""
+ICONS = ("/favicon.ico", "/robots.txt", "/apple-touch-icon")
 LINKS = {
     "docs": "/docs",
     "openapi": "/openapi.json",
@@ -27,6 +30,18 @@ LINKS = {
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 # Links are relative, so that they also work behind a proxy that serves us below a path.
 HOME = Template(Path(__file__).with_name("home.html").read_text(encoding="utf-8"))
+
+
+def looks_for_oauth(path: str) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in OAUTH)
+
+
+def is_looked_for(path: str) -> bool:
+    """Whether browsers or MCP clients look for it by themselves, and need no key to find nothing (404).
+
+    Of a 401 they would read that there is something, and of OAuth's paths that the server has OAuth.
+    """
+    return path.startswith(ICONS) or looks_for_oauth(path)
 
 
 @router.get("/")

@@ -1,6 +1,5 @@
 """A turn's events as server-sent events: `event:` is the type, `data:` one JSON object."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from memserver.agent.events import (
     StepCommitted,
     WakeUp,
 )
+from memserver.api.event_stream import event_data, in_one_line
 from memserver.api.schemas.answers import waiting_call
 from memserver.messages import Entry
 from memserver.wire.events import (
@@ -60,7 +60,7 @@ def encode(event: Event) -> Iterator[str]:
 
 
 def error_frame(body: dict[str, Any]) -> str:
-    return f"event: error\ndata: {json.dumps(body, ensure_ascii=False)}\n\n"
+    return f"event: error\ndata: {event_data(body)}\n\n"
 
 
 def _frame(event: TurnEvent, position: int | None = None) -> str:
@@ -69,7 +69,7 @@ def _frame(event: TurnEvent, position: int | None = None) -> str:
     With a position it has an id, by which a client that lost the connection reads on.
     """
     head = "" if position is None else f"id: {position}\n"
-    return f"{head}event: {_NAMES[type(event)]}\ndata: {event.model_dump_json()}\n\n"
+    return f"{head}event: {_NAMES[type(event)]}\ndata: {in_one_line(event.model_dump_json())}\n\n"
 
 
 def _events_of(entry: Entry) -> Iterator[TurnEvent]:

@@ -82,6 +82,11 @@ async def _from_form(request: Request) -> Uploaded:
             files = [part for part in form.getlist("file") if isinstance(part, UploadFile)]
             if len(files) != 1:
                 raise InvalidInput("file: the form must have one file of this name.")
+            if unknown := [name for name in form if name != "file"]:
+                raise InvalidInput(
+                    f"{unknown[0][:100]}: the form has a field beside the file.",
+                    hint="Names, tags and metadata are parameters of the address: ?name=…&tags=…",
+                )
             content = await files[0].read()
             return Uploaded(content, clean(files[0].filename or ""), files[0].content_type or "")
     except HTTPException as error:

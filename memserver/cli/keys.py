@@ -5,7 +5,7 @@ import ipaddress
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeVar
@@ -141,23 +141,28 @@ def tenants_list() -> None:
         console.print(name)
 
 
-def check_keys(app_url: str, host: str, origins: Collection[str]) -> None:
+def check_keys(app_url: str, settings: Settings) -> None:
     """Without API keys the server listens on the loopback alone, and says so.
 
     Raises:
-        SetupError: it should listen elsewhere, or to every web page.
+        SetupError: it should listen elsewhere, to every web page, or to a proxy.
     """
     if api_keys.exist_in(app_url):
         return
-    if "*" in origins:
+    if "*" in settings.cors_origins:
         raise SetupError(
             "There are no API keys, so MEMSERVER_CORS_ORIGINS can't be every origin: any web page "
             "could read and change all that the server holds.",
             hint="Create a key: memserver keys create NAME. Or name the pages' origins.",
         )
-    if not _is_loopback(host):
+    if settings.trusted_proxies:
         raise SetupError(
-            f"There are no API keys, so memserver listens on the loopback only, not on {host}.",
+            "There are no API keys, so no proxy can be trusted: only this machine may ask.",
+            hint="Create a key: memserver keys create NAME. Or unset MEMSERVER_TRUSTED_PROXIES.",
+        )
+    if not _is_loopback(settings.host):
+        raise SetupError(
+            f"There are no API keys, so memserver listens on the loopback only, not on {settings.host}.",
             hint="Create one: memserver keys create NAME. Or leave out the host.",
         )
     console.print(

@@ -57,7 +57,7 @@ def serve(
             local, settings = stack.enter_context(local_engine(settings, announced=True))
             stack.enter_context(publish_address(EnginePaths(settings.home).address, local.base_url))
         urls = stack.enter_context(database_urls(settings))
-        check_keys(urls.app, settings.host, settings.cors_origins)
+        check_keys(urls.app, settings)
         config = uvicorn.Config(
             partial(create_worker_app, settings),
             factory=True,
@@ -68,6 +68,7 @@ def serve(
             http=BoundedHttp,
             ws="none",
             server_header=False,
+            proxy_headers=False,  # `Forwarded` reads them
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )

@@ -10,6 +10,7 @@ limit. Everything else is a sentence that the model can act on.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -73,6 +74,11 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
         if errors:
             fitted = dict(_forgive(spec, fitted, validator))
             errors = _misfits(spec, fitted, validator)
+        if any(error.instance is None for error in errors):
+            shorter = _without_nulls(fitted, errors)
+            left = _misfits(spec, shorter, validator)
+            if len(left) < len(errors):
+                fitted, errors = shorter, left
     except RecursionError as error:
         raise ProtocolViolation(
             f"The arguments of {spec.name} nest too deep. Make a simpler call."
@@ -99,6 +105,19 @@ def _forgive(
                 yield name, kept
         elif known is not None or not forgiving:
             yield name, value
+
+
+def _without_nulls(arguments: JsonObject, errors: list[ValidationError]) -> JsonObject:
+    """The same without nulls inside that are none of the schema's: strict calling has them stand for what is left out."""
+    fitted = deepcopy(arguments)
+    for error in errors:
+        path = list(error.absolute_path)
+        parent: Any = fitted
+        for step in path[:-1]:
+            parent = parent[step]
+        if path and error.instance is None and isinstance(parent, dict):
+            parent.pop(path[-1], None)
+    return fitted
 
 
 def _misfits(spec: ToolSpec, arguments: JsonObject, validator: Validator) -> list[ValidationError]:

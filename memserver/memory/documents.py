@@ -1,7 +1,7 @@
 """Documents: from a file to passages of a collection.
 
 Owns the way there: the file is stored, and the answer given; then a job reads it, settles where it is cut,
-embeds chunk after chunk and stores them as passages. A job that is cut off anywhere goes on where it stood.
+embeds chunk after chunk and stores them as passages. A job that is cut off anywhere continues where it stood.
 Leaves reading files to `parsing`, cuts to `chunking`, rows to `storage.documents`.
 """
 

@@ -25,7 +25,7 @@ AT_LATEST = 60.0  # seconds after which messages are indexed though their tenant
 WORDS_AT_ONCE = 256  # messages whose words are indexed together
 BATCH = 64  # messages that are embedded and stored together
 LARGE_AT_ONCE = 256  # vectors that are put into the index together
-BATCHES_OF_A_JOB = 20  # then the next job goes on, after what else waits
+BATCHES_OF_A_JOB = 20  # then the next job continues, after what else waits
 PART_BYTES = 700
 """Of UTF-8. What an embedder of 256 tokens sees whole, in most scripts; longer messages have several vectors."""
 MOST_PARTS = 150  # of a message: the first hundred kilobytes

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 REEMBED_JOB = "reembed_collection"
 EMBEDDED_AT_ONCE = 64
 COPIED_AT_ONCE = 5000
-JOB_SECONDS = 5.0  # how long a job goes on before it makes room for others and queues the rest
+JOB_SECONDS = 5.0  # how long a job continues before it makes room for others and queues the rest
 _INDEX_BYTES = 1500
 """Memory for each vector of 384 dimensions while an index is built; others in proportion."""
 

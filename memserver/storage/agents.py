@@ -9,14 +9,24 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from memserver.errors import NotFound
+from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject, MemorySection
 from memserver.storage import agent_sections, collections
+from memserver.storage.cancellation import notify_stop
 from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.missing import no_agent, refuse_taken_name
-from memserver.storage.rows import Table, fetch_one, fetch_value, fetch_values
+from memserver.storage.rows import (
+    PageQuery,
+    Table,
+    fetch_all,
+    fetch_one,
+    fetch_optional,
+    fetch_value,
+    fetch_values,
+    paginate,
+)
 from memserver.storage.watched import allow_long_statements
 
 
@@ -122,12 +132,100 @@ _TABLE = Table(AgentRow, "agents", _COLUMNS, no_agent)
 get, id_of, list_page = _TABLE.get, _TABLE.id_of, _TABLE.list_page
 
 
+async def templates_page(tx: Transaction, page: PageQuery) -> list[AgentRow]:
+    """A page of the agents that were not made for a user of another's, oldest first."""
+    query = f"SELECT {_COLUMNS} FROM agents WHERE template_id IS NULL"
+    return await paginate(tx, AgentRow, page, query, {}, by="id")
+
+
 async def find(tx: Transaction, named: str) -> AgentRow:
     """The agent of this id or name; the id counts where both fit."""
     with suppress(ValueError, NotFound):
         return await get(tx, UUID(named))
     query = f"SELECT {_COLUMNS} FROM agents WHERE name = %s"
     return await fetch_one(tx, AgentRow, query, [named], no_agent(named))
+
+
+async def of_user(tx: Transaction, template_id: UUID, user: str) -> AgentRow | None:
+    """The agent that was made of a template for one of its users."""
+    query = f"SELECT {_COLUMNS} FROM agents WHERE template_id = %s AND template_user = %s"
+    return await fetch_optional(tx, AgentRow, query, [template_id, user])
+
+
+async def make_for_user(
+    tx: Transaction, template: AgentRow, user: str, name: str, *, at_most: int
+) -> AgentRow:
+    """Make an agent of a template: with its settings, tools and collections, and sections as the template's are now.
+
+    Read-only sections are shared with the template, of the others the new agent has its own. Messages and the
+    template's own passages are not copied.
+
+    Raises:
+        Conflict: the name is taken, or the template has so many agents already.
+        NotFound: the template was deleted.
+    """
+    for lock in _LOCKS:
+        await tx.execute(lock, [template.id])
+    await _TABLE.lock(tx, template.id)  # two requests of one user make one agent
+    if (made := await of_user(tx, template.id, user)) is not None:
+        return made
+    query = "SELECT count(*) FROM agents WHERE template_id = %s"
+    if await fetch_value(tx, query, [template.id]) >= at_most:
+        raise Conflict(
+            f"The agent {template.name!r} has agents for {at_most:,} users: no more are made.",
+            hint="Delete some, or raise MEMSERVER_AGENTS_PER_TEMPLATE.",
+        )
+    own = await collections.own_of(tx, template.id)
+    sections = await fetch_all(
+        tx,
+        MemorySection,
+        """SELECT l.name, x.content AS text, x.character_limit AS limit, x.description, l.read_only
+           FROM agent_sections l JOIN sections x ON x.id = l.section_id
+           WHERE l.agent_id = %s AND NOT l.read_only ORDER BY l.place""",
+        [template.id],
+    )
+    agent = await create(
+        tx,
+        template.tenant,
+        NewAgent(
+            name=name,
+            sections=sections,
+            embedding_model=own.embedding_model,
+            dimension=own.dimension,
+            model=template.model,
+            system_prompt=template.system_prompt,
+            options=template.options,
+            metadata=template.metadata,
+            language=template.language,
+        ),
+    )
+    both = {"made": agent.id, "template": template.id, "user": user}
+    for statement in _SHARED:
+        await tx.execute(statement, both)
+    return agent
+
+
+_LOCKS = (
+    b"""SELECT 1 FROM agent_sections l JOIN sections x ON x.id = l.section_id
+       WHERE l.agent_id = %s AND l.read_only ORDER BY x.id FOR KEY SHARE OF x""",
+    b"""SELECT 1 FROM agent_collections l JOIN collections c ON c.id = l.collection_id
+       WHERE l.agent_id = %s ORDER BY c.id FOR KEY SHARE OF c""",
+)
+_SHARED = (
+    b"UPDATE agents SET template_id = %(template)s, template_user = %(user)s WHERE id = %(made)s",
+    # Their places stay between those of the copies.
+    b"""INSERT INTO agent_sections (agent_id, name, tenant, section_id, place, read_only)
+       SELECT %(made)s, name, tenant, section_id, 1000 + place, true FROM agent_sections
+       WHERE agent_id = %(template)s AND read_only""",
+    b"""UPDATE agent_sections m SET place = t.place FROM agent_sections t
+       WHERE m.agent_id = %(made)s AND t.agent_id = %(template)s AND t.name = m.name""",
+    b"""INSERT INTO agent_collections (agent_id, collection_id, tenant)
+       SELECT %(made)s, collection_id, tenant FROM agent_collections WHERE agent_id = %(template)s""",
+    b"""INSERT INTO agent_tools
+           (agent_id, tenant, tool_id, name, attached, approval, first, terminal, required, max_calls)
+       SELECT %(made)s, tenant, tool_id, name, attached, approval, first, terminal, required, max_calls
+       FROM agent_tools WHERE agent_id = %(template)s""",
+)
 
 
 async def update(tx: Transaction, agent_id: UUID, changes: Mapping[str, Any]) -> AgentRow:
@@ -156,5 +254,6 @@ async def delete(tx: Transaction, agent_id: UUID) -> None:
         raise no_agent(agent_id)
     with allow_long_statements():
         await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
+    await notify_stop(tx, agent_id)
     await agent_sections.delete_unread(tx, sections)
     await collections.release(tx, collection_id)

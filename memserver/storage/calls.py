@@ -104,32 +104,6 @@ async def lock(
     return call
 
 
-async def lock_of_turn(
-    tx: Transaction, agent_id: UUID, turn: int, *, key: str | None = None
-) -> OpenCall:
-    """The call with which a turn waits; until the transaction ends nobody else answers it.
-
-    With a key it may also be the call of the turn that was answered under that key.
-
-    Raises:
-        Conflict: the turn doesn't wait for an answer.
-    """
-    await tx.execute("SELECT 1 FROM agent_state WHERE agent_id = %s FOR UPDATE", [agent_id])
-    return await fetch_one(
-        tx,
-        _waiting,
-        f"""SELECT {_COLUMNS} FROM tool_calls c
-            WHERE c.agent_id = %s AND c.position BETWEEN %s AND %s
-              AND (c.state = 'waiting' AND c.answer IS NULL OR c.answer->>'key' = %s)
-            ORDER BY c.answer IS NULL LIMIT 1""",
-        [agent_id, turn * PLACES_PER_TURN, (turn + 1) * PLACES_PER_TURN - 1, key],
-        Conflict(
-            f"The turn {turn} waits for no answer, so it can't be cancelled.",
-            hint="GET /v1/agents/{agent}/turns/{turn} says how it stands.",
-        ),
-    )
-
-
 async def answer(
     tx: Transaction,
     call: OpenCall,

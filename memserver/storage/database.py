@@ -170,8 +170,8 @@ class Database:
         if writes:
             self._check_writes_at = time.monotonic() + WRITES_CHECKED_FOR
 
-    async def listen(self, channel: str) -> AsyncIterator[str]:
-        """Yield the payloads of a NOTIFY channel, on a connection of its own.
+    async def listen(self, *channels: str) -> AsyncIterator[tuple[str, str]]:
+        """Yield channel and payload of what is notified, on a connection of its own.
 
         Raises:
             DatabaseError: the connection failed; what was notified meanwhile is lost.
@@ -179,9 +179,10 @@ class Database:
         with translate_errors():
             url = with_timeouts(self.url)
             async with await AsyncConnection.connect(url, autocommit=True) as connection:
-                await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                for channel in channels:
+                    await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                 async for notice in connection.notifies():
-                    yield notice.payload
+                    yield notice.channel, notice.payload
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Transaction]:

@@ -59,12 +59,17 @@ class TurnRow:
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """A message from outside, or as the system's an event; `created_at` None means now; `request` as of its turn."""
+    """A message from outside, or as the system's an event; `created_at` None means now.
+
+    `chat` and `chat_note` are as an Entry has them, `request` as its turn.
+    """
 
     text: str
     tokens: int
     role: Role = "user"
     created_at: datetime | None = None
+    chat: str | None = None
+    chat_note: str | None = None
     request: JsonObject | None = None
 
 
@@ -100,10 +105,10 @@ TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.st
     t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at,
     t.request"""
 
-# The running turn is the one after done_turn; looked up by its state, it is found by an index (see leases).
+# The running turn is the one after done_turn, and so is one that was cancelled and not yet passed over.
 FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
-        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.started_at IS NOT NULL
-                                AND t.state IN ('waiting', 'running'))
+        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.turn > s.done_turn
+                                AND t.started_at IS NOT NULL)
     THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 _POST = f"""
@@ -117,9 +122,9 @@ WITH numbered AS (
     FROM numbered
     RETURNING *
 ), stored AS (
-    INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
+    INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at, chat, chat_note)
     SELECT agent_id, turn * {PLACES_PER_TURN}, tenant, %(role)s, %(text)s, %(tokens)s,
-           coalesce(%(created_at)s, now())
+           coalesce(%(created_at)s, now()), %(chat)s, %(chat_note)s
     FROM posted
 )
 SELECT {TURN_COLUMNS}, a.model, (SELECT paused FROM numbered) AS paused
@@ -161,6 +166,8 @@ async def post(
         "text": new.text,
         "tokens": new.tokens,
         "created_at": new.created_at,
+        "chat": new.chat,
+        "chat_note": new.chat_note,
         "request": None if new.request is None else Jsonb(new.request),
         **envelope._asdict(),
     }
@@ -251,10 +258,10 @@ async def _insert_messages(
         for index in range(len(messages))
     ]
     await tx.execute(
-        """INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
-           SELECT %s, m.position, %s, m.role, m.content, m.tokens, coalesce(m.at, now())
-           FROM unnest(%s::bigint[], %s::text[], %b::text[], %s::integer[], %s::timestamptz[])
-                AS m (position, role, content, tokens, at)""",
+        """INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at, chat)
+           SELECT %s, m.position, %s, m.role, m.content, m.tokens, coalesce(m.at, now()), m.chat
+           FROM unnest(%s::bigint[], %s::text[], %b::text[], %s::integer[], %s::timestamptz[], %s::text[])
+                AS m (position, role, content, tokens, at, chat)""",
         [
             turns[0].agent_id,
             tenant,
@@ -263,6 +270,7 @@ async def _insert_messages(
             [message.text for message in messages],
             [message.tokens for message in messages],
             [message.created_at for message in messages],
+            [message.chat for message in messages],
         ],
     )
 

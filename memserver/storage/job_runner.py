@@ -167,7 +167,7 @@ class _Connector(PsycopgConnector):
         [channel] = channels
 
         async def listen() -> None:
-            async for payload in self._database.listen(channel):
+            async for _, payload in self._database.listen(channel):
                 await on_notification(channel=channel, payload=payload)
 
         await repeat(listen, self._pause)  # jobs are found by looking meanwhile

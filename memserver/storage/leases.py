@@ -49,7 +49,7 @@ WITH s AS (
       AND (lease_owner IS NULL OR lease_owner = %(worker)s OR lease_expires_at < now())
     RETURNING *, done_turn + 1 AS this_turn
 ), t AS (
-    UPDATE turns SET state = 'running', epoch = s.lease_epoch, attempts = attempts + 1,
+    UPDATE turns SET state = CASE WHEN turns.state = 'done' THEN 'done' ELSE 'running' END, epoch = s.lease_epoch, attempts = attempts + 1,
                      started_at = coalesce(turns.started_at, now())
     FROM s WHERE turns.agent_id = s.agent_id AND turns.turn = s.this_turn
     RETURNING turns.*
@@ -65,7 +65,7 @@ async def acquire(
     """Take the agent's lease and its next turn, if there is one and nobody else serves the agent.
 
     A lease that has expired is taken over and its epoch grows; a turn that was left running is taken
-    up again where it stood.
+    up again where it stood. One that was cancelled before its place came has ended already.
     """
     parameters = {"agent_id": agent_id, "worker": worker, "seconds": seconds}
     row = await (await tx.execute(_ACQUIRE, parameters)).fetchone()

@@ -1,7 +1,7 @@
 """The index of what was said, by agent: how far it goes, and making it go on.
 
 What is indexed is a prefix of the history. So how far it goes is one number, which is written together with what
-is indexed: after a crash at any point the next one goes on exactly there. The migration 0017 has the tables.
+is indexed: after a crash at any point the next one continues exactly there. The migration 0017 has the tables.
 """
 
 from collections.abc import Sequence

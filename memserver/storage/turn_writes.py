@@ -95,7 +95,7 @@ WITH held AS (
         stop_reason = %(stop_reason)s,
         error = %(error)s,
         request = CASE WHEN %(ended)s THEN request - '{tools,form}'::text[] ELSE request END,
-        finished_at = CASE WHEN %(ended)s THEN now() END
+        finished_at = CASE WHEN %(ended)s THEN coalesce(turns.finished_at, now()) END
     FROM held WHERE turns.agent_id = held.agent_id AND turns.turn = %(turn)s
 )
 SELECT released,

@@ -33,7 +33,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A step that waits: it sets `reached` when the model is asked and goes on after `release`."""
+    """A step that waits: it sets `reached` when the model is asked and continues after `release`."""
 
     step: "Step"
     release: asyncio.Event

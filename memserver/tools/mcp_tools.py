@@ -4,11 +4,13 @@ import asyncio
 import logging
 import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from hashlib import sha256
 from time import thread_time
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -30,7 +32,7 @@ from memserver.tools.outbound.mcp import (
     StdioServer,
 )
 from memserver.tools.parameters import check_parameters
-from memserver.tools.signature import TOOL_NAME
+from memserver.tools.signature import LONGEST_TOOL_NAME
 from memserver.tools.tool import RunnableTool, ToolContext, call_schema
 
 if TYPE_CHECKING:
@@ -259,16 +261,32 @@ def _make_connection(server: StdioServer | HttpServer) -> "SdkConnection":
     return SdkConnection(server)
 
 
+def tool_names(server: str, remote: Sequence[str]) -> dict[str, str]:
+    """The names that the model sees, by the server's own, in whatever order it lists them.
+
+    Where two would be one, a name that needs no change keeps its own; the other, and what is too long, ends in a digest.
+    """
+    plain = {name: f"{server}{SEPARATOR}{_OTHER.sub('_', name)}" for name in remote}
+    count = Counter(plain.values())
+    return {
+        name: made
+        if len(made) <= LONGEST_TOOL_NAME and (count[made] == 1 or made.endswith(SEPARATOR + name))
+        else f"{made[: LONGEST_TOOL_NAME - 7]}_{sha256(name.encode()).hexdigest()[:6]}"
+        for name, made in plain.items()
+    }
+
+
 def listing(server: str, found: Sequence[ListedTool], seconds: float | None) -> ListedTools:
     """What a server lists, as tools of ours under its name. For a thread: schemas take time to check."""
     made: dict[str, NewDefinition] = {}
     refused: dict[str, str] = {}
     until = thread_time() + _CHECK_SECONDS
+    names = tool_names(server, [each.name for each in found])
     for each in found:
-        name = f"{server}{SEPARATOR}{_OTHER.sub('_', each.name)}"
+        name = names[each.name]
         try:
-            if not TOOL_NAME.fullmatch(name) or name in made:
-                raise InvalidInput(f"{name[:100]} is too long for a name, or is taken.")
+            if name in made:
+                raise InvalidInput("The server lists it twice.")
             if thread_time() > until:
                 raise InvalidInput("The schemas of the server's tools take too long to check.")
             parameters: JsonObject = without_unusable_patterns(clean_json(each.parameters))

@@ -24,7 +24,8 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaWarningKind
 from memserver.errors import SetupError, ToolError
 from memserver.messages import RESERVED, JsonObject
 
-TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+LONGEST_TOOL_NAME = 64
+TOOL_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{LONGEST_TOOL_NAME - 1}}}")
 """What OpenAI's API takes as a tool's name."""
 _MOST_PROBLEMS = 3
 

@@ -44,6 +44,11 @@ class Message(Record):
     tool_call: ToolCall | None = Field(validation_alias=stored_as("tool_call", "call"))
     tokens: int = Field(examples=[23])
     created_at: datetime
+    chat: str | None = Field(
+        default=None,
+        description="Of a user's message: the chat of a front end that it belongs to, if there are several.",
+        examples=[None],
+    )
 
 
 class Usage(Record):

@@ -73,6 +73,14 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
+class FrontEnds:
+    """What chat front ends may do: see the settings."""
+
+    answers_asides: bool
+    agents_per_template: int
+
+
+@dataclass(frozen=True, slots=True)
 class Services:
     database: Database
     deps: TurnDependencies
@@ -89,6 +97,7 @@ class Services:
     """Private networks that webhooks and MCP servers may be in."""
     import_max_bytes: int
     """Size of an agent file."""
+    front_ends: FrontEnds
     ping_seconds: float
     """After which a stream that is silent has a comment."""
 
@@ -266,6 +275,7 @@ async def _running(
             mcp=mcp,
             networks=settings.tool_networks,
             import_max_bytes=settings.import_max_bytes,
+            front_ends=FrontEnds(settings.front_end_requests, settings.agents_per_template),
             ping_seconds=settings.stream_ping_seconds,
         )
 

@@ -16,7 +16,7 @@ from sweet_rl.intervals import t_interval
 from sweet_rl.memory_episodes.layout import Run
 from sweet_rl.memory_episodes.records import Drawn, Episode, Task, read_parts
 from sweet_rl.memory_episodes.tasks import admits
-from sweet_rl.runs.report import markdown
+from sweet_rl.runs.tables import markdown
 
 Rewards = Mapping[str, float]
 """By task."""

@@ -68,7 +68,7 @@ def candidates(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
 
     async def draw() -> list[Candidates]:
         with context.shows(unit.path) as progress:
-            async with context.source.open(context.adapter(unit.needs.get("begin"))) as sampler:
+            async with context.sampler(context.policy_of(unit)) as sampler:
                 how = Draws(
                     recipe.candidates.count,
                     context.sampling,
@@ -113,11 +113,10 @@ def play(
 ) -> None:
     """Play tasks with the policy that the unit starts from; a file that is there stays as it is."""
     missing = [each for each in plays if not each.path.exists()]
-    adapter = context.adapter(unit.needs.get("policy") or unit.needs.get("begin"))
 
     async def play_missing() -> None:
         async with (
-            context.source.open(adapter) as sampler,
+            context.sampler(context.policy_of(unit)) as sampler,
             open_task(tasks, context.environment, single=single) as task,
         ):
             for each in missing:

@@ -11,7 +11,9 @@ from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.scoring.statistics import Estimate
 from sweet_rl.oracle import ENDS
 from sweet_rl.picture import as_png, make_figure
+from sweet_rl.runs.grid_report import draw_grid, grid_text
 from sweet_rl.runs.results import Results, Table
+from sweet_rl.runs.tables import interval_of, markdown, shown
 
 MOST_NAMED = 12
 """Units that aren't done; results.json names all."""
@@ -29,6 +31,12 @@ _ENDS = (
 )
 
 
+_CORRELATIONS = """## What candidates are worth
+
+Within states, the rank correlation of what a critic says of candidates with the share of plays that succeed after each; 95 %
+intervals by a bootstrap over tasks. What "the plays themselves" have, one half against the other, is about all that can be had."""
+
+
 def write_report(results: Results, folder: Path) -> Path:
     """Write report.md and its pictures; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -36,6 +44,7 @@ def write_report(results: Results, folder: Path) -> Path:
         "scores.png": _draw_scores(results),
         "curves.png": _draw_stages(results.curves, "loss by step", ("-",)),
         "rewards.png": _draw_stages(results.rewards, _REWARDS, ("-", "--")),
+        "temperatures.png": draw_grid(results.grid) if results.grid else None,
     }
     for name, content in pictures.items():
         if content is not None:
@@ -43,18 +52,6 @@ def write_report(results: Results, folder: Path) -> Path:
     path = folder / "report.md"
     write_whole(path, _text(results, [name for name, found in pictures.items() if found]))
     return path
-
-
-def shown(found: Estimate, digits: int = 3, *, sign: bool = False) -> str:
-    if math.isnan(found.mean):
-        return "-"
-    form = f"{'+' if sign else ''}.{digits}f"
-    interval = "" if math.isnan(found.low) else f" [{found.low:{form}}, {found.high:{form}}]"
-    return f"{found.mean:{form}}{interval}"
-
-
-def _interval(found: Estimate, *, sign: bool = False) -> str:
-    return shown(found, sign=sign).partition(" ")[2] or "-"
 
 
 def rows_of(table: Table) -> list[tuple[str, ...]]:
@@ -65,7 +62,7 @@ def rows_of(table: Table) -> list[tuple[str, ...]]:
             row.policy,
             str(row.seeds),
             shown(row.scores["success"]),
-            _interval(row.by_seed),
+            interval_of(row.by_seed),
             *(shown(row.scores[score], places) for score, places in digits.items()),
         )
         for row in table.rows
@@ -84,6 +81,11 @@ def _text(results: Results, pictures: Sequence[str]) -> str:
     parts += [f"![{name}]({name})" for name in pictures]
     for table in results.tables:
         parts += _parts_of(table)
+    if results.grid:
+        parts.append(grid_text(results.grid))
+    if rows := list(_correlations(results.units)):
+        head = ("unit", "ordered by", "rank correlation", "states")
+        parts.append(f"{_CORRELATIONS}\n\n{markdown(head, rows)}")
     if rows := list(_critics(results.units)):
         parts.append(f"## Critics\n\n{markdown(('unit', 'figure', 'value'), rows)}")
     parts.append(f"## What it took\n\n{_costs(results.units)}")
@@ -100,7 +102,7 @@ def _parts_of(table: Table) -> Iterator[str]:
         rows = [
             (
                 *(f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True)),
-                _interval(each.by_seed, sign=True),
+                interval_of(each.by_seed, sign=True),
             )
             for each in table.differences
         ]
@@ -119,6 +121,12 @@ def _parts_of(table: Table) -> Iterator[str]:
             for kind, found in table.by_kind.items()
         ]
         yield f"Success by family:\n\n{markdown(('family', *policies), kinds)}"
+
+
+def _correlations(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, ...]]:
+    for path, done in units.items():
+        for name, found in done["figures"].get("rank_correlation", {}).items():
+            yield path, name, shown(Estimate(**found)), str(found["count"])
 
 
 def _critics(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, str, str]]:
@@ -148,21 +156,14 @@ def _costs(units: Mapping[str, JsonObject]) -> str:
     for path, done in units.items():
         figures, seconds = done["figures"], f"{done['seconds']:.0f}"
         steps = str(figures.get("steps", "-"))
-        rows.append((path, seconds, steps, str(_generated(path, figures))))
+        rows.append((path, seconds, steps, str(_generated(figures))))
     return markdown(("unit", "seconds", "optimizer steps", "generated tokens"), rows)
 
 
-def _generated(path: str, figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
-    if "/collect" in path or "/candidates" in path:
-        return figures.get("tokens", "-")
+def _generated(figures: JsonObject) -> Any:  # noqa: ANN401 - JSON
     if "sampled" in figures:
         return sum(figures[mode]["tokens"] for mode in ("sampled", "greedy") if mode in figures)
-    return figures.get("extra_tokens", "-")
-
-
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return figures.get("tokens", figures.get("extra_tokens", "-"))
 
 
 def _number(value: Any) -> str:  # noqa: ANN401 - JSON

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
@@ -11,33 +11,15 @@ from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.scoring.statistics import Estimate
-from sweet_rl.intervals import estimate_nested, t_interval
 from sweet_rl.oracle import behaviour
-from sweet_rl.recipe import MAIN, Generated, Recipe
+from sweet_rl.recipe import Generated, Recipe
+from sweet_rl.runs.comparing import SCORES, Paired, Plays, compared, estimated, mean_of
 from sweet_rl.runs.context import EVALUATIONS
+from sweet_rl.runs.grid_results import GridResults, gather_grid
 from sweet_rl.runs.run_state import RunState, versions
 from sweet_rl.runs.units import EVALUATED, Stage, policies_of, units_of
 from sweet_rl.task_sets import Split, make_tasks
 from sweet_rl.trajectories import Trajectory, read_file
-
-SCORES: dict[str, Callable[[Trajectory], float]] = {
-    "success": lambda play: float(play.reward == 1),
-    "success_by_operator": lambda play: float(all(play.passed_by_operator or (False,))),
-    "tests_passed": lambda play: play.reward,
-    "turns": lambda play: float(play.turns),
-    "answer_characters": lambda play: float(len(play.answer)),
-}
-_COMPARED = (
-    ("mdpo", MAIN),
-    ("rft", MAIN),
-    ("rft-matched", MAIN),
-    ("rft", "mdpo"),
-    ("warm-start", MAIN),
-)
-"""A and B of the differences B - A."""
-
-Plays = Mapping[int, Mapping[str, Sequence[Trajectory]]]
-"""A policy's plays by seed (0 for what seeds share) and task."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +29,6 @@ class Row:
     tasks: int
     scores: Mapping[str, Estimate]
     by_seed: Estimate  # the success, with its t-interval
-
-
-@dataclass(frozen=True)
-class Paired:
-    """How B differs from A in one score, on the same tasks and seeds."""
-
-    a: str
-    b: str
-    score: str
-    estimate: Estimate
-    by_seed: Estimate  # with a t-interval
 
 
 @dataclass(frozen=True)
@@ -83,6 +54,7 @@ class Results:
     # a preference training's steps with beta times the scores of the chosen and of the rejected over the reference's
     rewards: Mapping[str, Sequence[tuple[float, ...]]]
     missing: Sequence[str]  # units that aren't done
+    grid: GridResults | None = None  # each policy at its own best temperature
 
 
 def gather(recipe: Recipe, out: Path) -> Results:
@@ -109,6 +81,7 @@ def gather(recipe: Recipe, out: Path) -> Results:
         _values(logs, "loss"),
         _values(logs, "rewards/chosen", "rewards/rejected"),
         [unit.path for unit in units if unit.path not in done],
+        gather_grid(recipe, out),
     )
 
 
@@ -119,20 +92,6 @@ def write_results(results: Results, folder: Path) -> Path:
     found = json.loads(whole, parse_constant=lambda _: None)
     write_whole(folder / "results.json", json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     return folder / "results.json"
-
-
-def difference(a: str, b: str, plays: Mapping[str, Plays], score: str, name: str) -> Paired:
-    """B minus A, seed by seed and task by task; what all seeds share stands beside each seed."""
-    of_a, of_b = plays[a], plays[b]
-    found: dict[int, list[float]] = {}
-    for seed in sorted(of_b):
-        other = of_a.get(seed) or (of_a.get(0) if len(of_a) == 1 else None)
-        if other is not None:
-            found[seed] = [
-                _mean(of_b[seed][task], score) - _mean(other[task], score)
-                for task in sorted(of_b[seed])
-            ]
-    return Paired(a, b, score, *_intervals(found, of_b, f"{name} {a} {b}"))
 
 
 def _plays(recipe: Recipe, out: Path, stage: Stage, mode: str) -> dict[str, Plays]:
@@ -158,13 +117,7 @@ def _table(recipe: Recipe, split: Split, mode: str, plays: Mapping[str, Plays]) 
             next(iter(by_seed.values())),
         )
         rows.append(Row(name, len(by_seed), len(tasks), scores, found["success"][1]))
-    variants = [(variant.of, name) for name, variant in recipe.variants.items() if name in plays]
-    differences = [
-        difference(a, b, plays, score, f"{split} {mode}")
-        for a, b in (*_COMPARED, *variants)
-        if a in plays and b in plays
-        for score in ("success", "tests_passed")
-    ]
+    differences = compared(recipe, plays, ("success", "tests_passed"), f"{split} {mode}")
     went = {
         name: behaviour(
             (play for tasks in by_seed.values() for played in tasks.values() for play in played),
@@ -176,38 +129,17 @@ def _table(recipe: Recipe, split: Split, mode: str, plays: Mapping[str, Plays]) 
     return Table(split, mode, rows, differences, _by_kind(plays), went)
 
 
-def estimated(plays: Plays, score: str, name: str) -> tuple[Estimate, Estimate]:
-    """A score's mean, with its bootstrap over seeds and families, and with its t-interval over seeds."""
-    values = {
-        seed: [_mean(tasks[task], score) for task in sorted(tasks)] for seed, tasks in plays.items()
-    }
-    return _intervals(values, plays, f"{name} {score}")
-
-
-def _intervals(
-    values: Mapping[int, Sequence[float]], plays: Plays, name: str
-) -> tuple[Estimate, Estimate]:
-    some = next(iter(plays.values()))
-    families = [some[task][0].kind or task for task in sorted(some)]
-    by_seed = t_interval([fmean(each) for each in values.values()])
-    return estimate_nested(values, families, name=name), by_seed
-
-
 def _by_kind(plays: Mapping[str, Plays]) -> dict[str, dict[str, float]]:
     """Success by family and policy."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, by_seed in plays.items():
         for played in (played for tasks in by_seed.values() for played in tasks.values()):
             if played[0].kind:
-                found[played[0].kind][name].append(_mean(played, "success"))
+                found[played[0].kind][name].append(mean_of(played, "success"))
     return {
         kind: {name: fmean(values) for name, values in found[kind].items()}
         for kind in sorted(found)
     }
-
-
-def _mean(plays: Sequence[Trajectory], score: str) -> float:
-    return fmean(map(SCORES[score], plays))
 
 
 def _logged(folder: Path) -> list[JsonObject]:

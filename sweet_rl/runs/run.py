@@ -8,11 +8,13 @@ from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from sweet_rl.recipe import Recipe
 from sweet_rl.runs.context import RunContext
+from sweet_rl.runs.grid import play_grid
 from sweet_rl.runs.play_stages import candidates, collect, evaluate
 from sweet_rl.runs.rank_stage import rank
 from sweet_rl.runs.run_state import RunState
 from sweet_rl.runs.train_stages import actor, critic, mdpo, rft, rft_matched, warm_start
 from sweet_rl.runs.units import STAGES, Stage, Unit
+from sweet_rl.runs.values import play_values
 
 OnDone = Callable[[Unit, JsonObject, float], None]
 """Is called with a unit that was done now, its figures, and the seconds that it took in all."""
@@ -28,6 +30,8 @@ WORK: Mapping[Stage, Callable[[Unit, Path, RunContext], JsonObject]] = {
     "rft-matched": rft_matched,
     "validate": evaluate,
     "evaluate": evaluate,
+    "grid": play_grid,
+    "values": play_values,
 }
 """Each does a unit in its folder, or resumes it; its figures say what came of it."""
 
@@ -57,9 +61,9 @@ class Selection:
 
 
 def _made_for(part: str, units: Sequence[Unit]) -> Iterator[Unit]:
-    left = [unit for unit in units if unit.part == part]
+    left = [unit for unit in units if unit.policy == part]
     if not left:
-        known = ", ".join(sorted({unit.part for unit in units if unit.part}))
+        known = ", ".join(sorted({unit.policy for unit in units if unit.part}))
         raise InvalidInput(f"The recipe has no {part}.", hint=f"It has: {known}.")
     while left:
         unit = left.pop()
@@ -107,7 +111,7 @@ def left_of(
 def samples(unit: Unit, recipe: Recipe) -> bool:
     if unit.stage == "collect":
         return recipe.collect.by == "policy"
-    return unit.stage in {"candidates", "rft-matched", "validate", "evaluate"}
+    return unit.stage in {"candidates", "rft-matched", "validate", "evaluate", "grid", "values"}
 
 
 def _check_needs(to_do: Iterable[Unit], state: RunState) -> None:

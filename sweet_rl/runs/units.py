@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from pydantic import BaseModel
 
+from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.colbench.backend.scripted import NOISY
 from sweet_rl.recipe import MAIN, Recipe
@@ -22,12 +23,14 @@ from sweet_rl.task_sets import Split, identity_of
 
 # fmt: off
 Stage = Literal[
-    "warm-start", "collect", "rft", "mdpo", "critic", "candidates", "rank", "actor", "rft-matched", "validate", "evaluate"
+    "warm-start", "collect", "rft", "mdpo", "critic", "candidates", "rank", "actor", "rft-matched", "validate", "evaluate",
+    "grid", "values",
 ]
 # fmt: on
 STAGES: tuple[Stage, ...] = get_args(Stage)
 EVALUATED: dict[Stage, Split] = {"validate": "validation", "evaluate": "test"}
-ADAPTER = "adapter"
+ADAPTER, WEIGHTS = "adapter", "adapter_model.safetensors"
+BASE_ALONE = ("zero-shot", "single")
 _NO_MATTER = {"micro_batch", "save_every", "checkpointing", "batch_tokens"}
 """Settings that change how something is computed, and not what."""
 
@@ -45,6 +48,11 @@ class Unit:
         owner = "shared" if self.seed is None else f"seed-{self.seed}"
         return f"{owner}/{self.stage}{'.' if self.part else ''}{self.part}"
 
+    @property
+    def policy(self) -> str:
+        """A part's name without the number of a round."""
+        return self.part.partition(".")[0]
+
     @cached_property
     def digest(self) -> str:
         needs = {role: unit.digest for role, unit in self.needs.items()}
@@ -58,15 +66,16 @@ class Unit:
 @dataclass(frozen=True)
 class EvaluatedPolicy:
     name: str
-    unit: Unit | None  # that makes it; None: it is the base itself
+    unit: Unit | None  # that makes it; None: it is the base itself, or kept from elsewhere
     seed: int | None
+    settings: JsonObject = field(default_factory=dict)  # what says which one it is, besides
 
 
 def units_of(recipe: Recipe) -> list[Unit]:
     """All units of a recipe, each after those that it needs: data, then seed by seed, then evaluations."""
     graph = _Graph(recipe)
     training = sorted(graph.units.values(), key=lambda unit: unit.seed is not None)  # stable
-    return [*training, *graph.evaluations()]
+    return [*training, *graph.evaluations(), *graph.grid(), *graph.values()]
 
 
 def policies_of(recipe: Recipe) -> Sequence[EvaluatedPolicy]:
@@ -81,7 +90,7 @@ class _Graph:
         self._base: JsonObject = {"base": recipe.base, "rank": recipe.rank_of_adapters}
         self._sampling = recipe.sampling.model_dump(include={"temperature", "max_tokens"})
         self.units: dict[str, Unit] = {}
-        self.policies = [EvaluatedPolicy(name, None, None) for name in ("zero-shot", "single")]
+        self.policies = [EvaluatedPolicy(name, None, None) for name in BASE_ALONE]
         for owner in (None,) if recipe.share_data else recipe.seeds:
             if (warm_start := self._warm_start(owner)) is not None:
                 self.policies.append(EvaluatedPolicy("warm-start", warm_start, owner))
@@ -98,6 +107,8 @@ class _Graph:
         for name, variant in recipe.variants.items():
             for seed in recipe.seeds_of(name):
                 self.policies.append(EvaluatedPolicy(name, makers[variant.of](seed, name), seed))
+        for name, folder in recipe.kept.items():
+            self.policies.append(EvaluatedPolicy(name, None, None, {"weights": hash_of(folder)}))
 
     def evaluations(self) -> list[Unit]:
         return [
@@ -108,9 +119,52 @@ class _Graph:
             for settings in (
                 self._base
                 | {"tasks": identity_of(self._recipe, split), "sampling": self._sampling}
-                | {"evaluate": _settings(self._recipe.evaluate), "policy": policy.name},
+                | {"evaluate": _settings(self._recipe.evaluate), "policy": policy.name}
+                | policy.settings,
             )
         ]
+
+    def grid(self) -> list[Unit]:
+        """Round by round; what decides a round's outcome is how many tasks it has, not how many rounds there are."""
+        recipe = self._recipe.grid
+        if recipe is None:
+            return []
+        settings = self._base | {
+            "tasks": identity_of(self._recipe, "warm-start"),
+            "max_tokens": self._sampling["max_tokens"],
+            "grid": recipe.model_dump(mode="json", exclude={"rounds"}),
+        }
+        return [
+            Unit("grid", policy.seed, f"{policy.name}.{number}", needs, settings | policy.settings)
+            for number in range(1, recipe.rounds + 1)
+            for policy in self.policies
+            if policy.name not in BASE_ALONE
+            for needs in ({} if policy.unit is None else {"policy": policy.unit},)
+        ]
+
+    def values(self) -> list[Unit]:
+        """For each seed one unit, that needs its candidates and all critics' rankings of these."""
+        if self._recipe.values is None:
+            return []
+        made = {(policy.name, policy.seed): policy.unit for policy in self.policies}
+        found = []
+        for seed in self._recipe.seeds:
+            actors = {
+                name: unit
+                for (name, owner), unit in made.items()
+                if owner == seed and unit is not None and unit.stage == "actor"
+            }
+            ranks = {f"rank {name}": unit.needs["data"] for name, unit in actors.items()}
+            needs = {
+                "candidates": self._candidates(seed),
+                "mdpo": self._from_collected("mdpo", seed, ""),
+                **{role: unit for role, unit in ranks.items() if "critic" in unit.needs},
+            }
+            if (begin := self._warm_start(seed)) is not None:
+                needs["begin"] = begin
+            settings = {"values": _settings(self._recipe.values), "sampling": self._sampling}
+            found.append(Unit("values", seed, "", needs, settings))
+        return found
 
     def _add(
         self,
@@ -190,6 +244,16 @@ class _Graph:
         settings = _settings(self._recipe.variant(variant).actor)
         data, begin = self._rank(seed, variant), self._warm_start(seed)
         return self._add("actor", seed, variant, settings, data=data, begin=begin)
+
+
+def hash_of(folder: Path) -> str:
+    """Of an adapter's weights. Raises InvalidInput: there are none."""
+    try:
+        return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise InvalidInput(
+            f"{folder} holds no adapter.", hint="Name a folder that a training made."
+        ) from error
 
 
 def _settings(part: BaseModel | None) -> JsonObject:

@@ -25,7 +25,7 @@ TOLD = Told("Ada", "cello", "Hugo", "March", 3)
         ("Ada, March", {"name": True, "thing": False, "birthday": False}),
     ],
 )
-async def test_an_answer_is_right_if_it_has_what_was_told(
+async def test_an_answer_is_right_if_it_has_what_was_said(
     database: OneDatabase, answer: str, right: dict[str, bool]
 ) -> None:
     def answered(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
@@ -48,9 +48,9 @@ async def test_an_answer_is_right_if_it_has_what_was_told(
     assert "My birthday is March 3." in tally.transcripts[0]
 
 
-def test_what_is_told_and_talked_about_is_in_no_training() -> None:
+def test_what_is_said_and_talked_about_is_in_no_training() -> None:
     known = {text for text, _ in sentences()}
     assert not known & set(SMALL_TALK)
     for number in range(30):
-        told = Told.at_random(random.Random(number))
-        assert split_of(told.name) == split_of(told.thing_name) == "test"
+        reported = Told.at_random(random.Random(number))
+        assert split_of(reported.name) == split_of(reported.thing_name) == "test"

@@ -78,7 +78,7 @@ def test_a_server_is_started_at_a_free_port_and_ended():
         assert process.ended
 
 
-def test_a_server_that_does_not_start_tells_its_log():
+def test_a_server_that_does_not_start_shows_its_log():
     with temporary_folder() as folder:
         command = scripted(folder, "-c 'print(\"no GPU here\")'")
         with (

@@ -69,7 +69,7 @@ def test_a_whole_answer_has_no_first_character(clients: Clients, model: str):
     assert outcome.output_tokens > 0
 
 
-def test_a_refused_request_is_an_error_of_its_turn_and_the_next_turn_goes_on(
+def test_a_refused_request_is_an_error_of_its_turn_and_the_next_turn_continues(
     clients: Clients, model: str
 ):
     talk = [turn(body("hello", model="another")), turn(body("hello"))]
@@ -96,7 +96,7 @@ def test_conversations_run_in_as_many_slots_as_asked_and_turns_that_prepare_are_
     assert len(run.unprepared) == 1
 
 
-def test_what_is_recorded_is_told_apart_and_replayed_as_it_was(model: str):
+def test_what_is_recorded_is_distinguished_and_replayed_as_it_was(model: str):
     said = ["Note 3.1: hello", "Note 3.1: and on", "Note 3.2: again", "no mark"]
     with temporary_folder() as folder:
         file = folder / "bodies.jsonl"

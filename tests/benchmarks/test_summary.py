@@ -10,7 +10,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 
 from benchmarks import summary
-from benchmarks.summary import Method, content_words, dialogue, gap, run, shares
+from benchmarks.summary import Method, content_words, dialogue, run, shares
 from memserver.settings import Settings
 from tests.support.server import OneDatabase
 
@@ -48,10 +48,6 @@ def test_a_facts_share_is_that_of_its_content_words() -> None:
     facts = ["I have two cats, Tom and Ada.", "I am.", "I ski."]
     assert shares(facts, "Her cat is Tom.") == [0.5, 0.0]
     assert shares(facts, "Two cats: Ada, Tom. Skiing!") == [1.0, 1.0]
-
-
-def test_times_between_sessions_are_read() -> None:
-    assert [gap(text).total_seconds() for text in ("6 days", "1 hour")] == [518400, 3600]
 
 
 async def test_the_facts_of_evicted_sessions_are_looked_for_in_the_summary(

@@ -1,6 +1,6 @@
 """The model behind every stub: it reads what the user said last, and calls the tool that answers it.
 
-It does what the story asks for, whichever way it is told of its tools and whatever a template did to the messages.
+It does what the story asks for, whichever way it reads of its tools and whatever a template did to the messages.
 """
 
 import json
@@ -86,13 +86,13 @@ def _flat(message: JsonObject, messages: list[JsonObject]) -> str:
 
 
 def _offered(asked: Asked) -> dict[str, JsonObject]:
-    """The parameters of the tools that it is told of, by name."""
+    """The parameters of the tools that it reads of, by name."""
     if asked.tools:
         return {tool["name"]: tool.get("parameters", {}) for tool in asked.tools}
     if "response_format" in asked.body:
         return dict(_answers(asked.body["response_format"]))
-    told = "\n".join(_flat(each, asked.messages) for each in asked.messages[:1])
-    listed = told.partition(TOOLS_HEADING)[2]
+    reported = "\n".join(_flat(each, asked.messages) for each in asked.messages[:1])
+    listed = reported.partition(TOOLS_HEADING)[2]
     return {name: json.loads(schema) for name, schema in _TOLD_TOOL.findall(listed)}
 
 

@@ -14,7 +14,7 @@ from memserver.messages import JsonObject
 DATE = "2026-11-29"
 """When the rules were read up."""
 SMALL = 6_000
-"""Tokens of most stubs' windows: fewer than what memserver assumes where it isn't told."""
+"""Tokens of most stubs' windows: fewer than what memserver assumes where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)

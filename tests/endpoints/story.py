@@ -167,7 +167,7 @@ def _failure(error: dict[str, Any]) -> str:
 
 
 async def _notes(server: Server, agent: str) -> list[str]:
-    """What the agent was told of its invalid replies."""
+    """What the agent read of its invalid replies."""
     context = await server.get(f"{agent}/context")
     texts = [each["text"] for each in context["queue"] if each["role"] == "system"]
     return [text for text in texts if text.startswith(INVALID)]

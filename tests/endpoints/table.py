@@ -43,17 +43,17 @@ ships of Mistral, Gemma, Qwen, Llama, Granite, GLM, MiniMax, gpt-oss, DeepSeek a
 """What no test can check."""
 
 
-def row(provider: Provider, told: Told | str) -> str:
+def row(provider: Provider, reported: Told | str) -> str:
     """A provider's line: how its story went, or why it doesn't work."""
     rules = "; ".join(f"[{rule.words}]({rule.source})" for rule in provider.rules)
-    if isinstance(told, str):
-        return f"| {provider.title} | {rules} | | no: {told} | |"
-    return f"| {provider.title} | {rules} | {told.how} | yes | {told.refused[0]} |"
+    if isinstance(reported, str):
+        return f"| {provider.title} | {rules} | | no: {reported} | |"
+    return f"| {provider.title} | {rules} | {reported.how} | yes | {reported.refused[0]} |"
 
 
-def keep(provider: Provider, told: Told | str) -> None:
+def keep(provider: Provider, reported: Told | str) -> None:
     """Write the row down for `main`, or compare it with the page. Raises AssertionError."""
-    made = row(provider, told)
+    made = row(provider, reported)
     folder = os.environ.get(FOLDER)
     if folder is not None:
         Path(folder, provider.slug).write_text(made, encoding="utf-8")

@@ -35,9 +35,9 @@ async def test_an_agent_works_with_every_provider(
     if (reason := OPEN.get(provider.slug)) is not None:
         keep(provider, reason)
         request.applymarker(pytest.mark.xfail(reason=reason))
-    told = await tell(provider, stub.begin(provider.slug), url, database)
+    reported = await tell(provider, stub.begin(provider.slug), url, database)
     if reason is None:
-        keep(provider, told)
+        keep(provider, reported)
 
 
 def test_the_table_has_every_provider_once() -> None:

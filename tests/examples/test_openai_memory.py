@@ -16,10 +16,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "openai_memory.py"
 
 def remembering(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Step:
     """Writes a name down, and reads it from the working context alone."""
-    told = re.search(r"My name is (\w+)", last_user_text(prompt))
+    reported = re.search(r"My name is (\w+)", last_user_text(prompt))
     known = re.search(r"Name: (\w+)", prompt[0].text)
-    if told and not known:
-        note = {"section": "human", "content": f"Name: {told[1]}", "request_heartbeat": True}
+    if reported and not known:
+        note = {"section": "human", "content": f"Name: {reported[1]}", "request_heartbeat": True}
         return Call("working_context_append", note)
     return say(f"You are {known[1]}." if known else "I don't know you.")
 

@@ -105,5 +105,5 @@ def test_an_agent_is_imported_with_a_report_of_what_was_not_carried(run: Run):
         "  persona: Quiet, exact, fond of maps.",
         "  human: Name: Ada. Reads about ferns.",
     ]
-    told = [line.split(":")[0].strip() for line in rest[at + 1 :]]
-    assert "tool find_shelf" in told
+    reported = [line.split(":")[0].strip() for line in rest[at + 1 :]]
+    assert "tool find_shelf" in reported

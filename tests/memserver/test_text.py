@@ -33,7 +33,7 @@ def test_a_snippet_is_one_line() -> None:
 
 
 @given(st.integers(40, 3000), st.integers(32, 200))
-async def test_a_shortened_text_has_no_more_tokens_than_asked_for(words: int, limit: int) -> None:
+async def test_a_shortened_text_has_no_more_tokens_than_requested(words: int, limit: int) -> None:
     model = ScriptedModel()
     text = " ".join(f"w{number}" for number in range(words))
     [count] = await model.count_tokens([await shorten(text, words, limit, model)])

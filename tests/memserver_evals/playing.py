@@ -1,4 +1,4 @@
-"""A system for tests of tasks: it answers as a function says, and keeps what it was told."""
+"""A system for tests of tasks: it answers as a function says, and keeps what it was sent."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,11 +21,11 @@ class Told:
 
 @dataclass
 class PlayedSystem(System):
-    """Answers as told."""
+    """Answers as the function says."""
 
     answering: Answering
     name: str = "told"  # type: ignore[misc] # read only in the protocol
-    told: list[Told] = field(default_factory=list)
+    reported: list[Told] = field(default_factory=list)
 
     @asynccontextmanager
     async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:
@@ -38,6 +38,6 @@ class _Conversation(Conversation):
     material: Material
 
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:
-        self.system.told.append(Told(self.material, text, at))
+        self.system.reported.append(Told(self.material, text, at))
         answer = self.system.answering(self.material, text)
         return answer if isinstance(answer, Reply) else Reply(answer)

@@ -51,10 +51,10 @@ async def ask(asked: ChatSystem, material: Material, question: str = "What do yo
 
 
 async def test_everything_is_in_the_prompt_with_its_day_and_the_time_of_the_question() -> None:
-    told = model()
+    reported = model()
     material = Material(history(FACTS), instructions="Be brief.", persona="You are Bob.")
-    reply = await ask(system(told), material)
-    [(head, question)] = [(prompt[0].text, prompt[1].text) for prompt in told.writes]
+    reply = await ask(system(reported), material)
+    [(head, question)] = [(prompt[0].text, prompt[1].text) for prompt in reported.writes]
     for fact in FACTS:
         assert f"Ada: {fact}" in head
     assert head.index("(2021-05-03)") < head.index("(2021-05-04)")
@@ -68,10 +68,12 @@ async def test_everything_is_in_the_prompt_with_its_day_and_the_time_of_the_ques
     assert reply.tokens_in == exchange.tokens_in > 0
 
 
-async def test_what_does_not_fit_is_cut_from_the_oldest_and_the_share_is_told() -> None:
-    told = model(window=260)
-    reply = await ask(system(told), Material(history([f"Fact {n} is said" for n in range(100)])))
-    head = told.writes[0][0].text
+async def test_what_does_not_fit_is_cut_from_the_oldest_and_the_share_is_reported() -> None:
+    reported = model(window=260)
+    reply = await ask(
+        system(reported), Material(history([f"Fact {n} is said" for n in range(100)]))
+    )
+    head = reported.writes[0][0].text
     assert "Fact 99 is said" in head
     assert "Fact 0 is said" not in head
     assert reply.share_fitted is not None
@@ -81,11 +83,11 @@ async def test_what_does_not_fit_is_cut_from_the_oldest_and_the_share_is_told() 
 
 
 async def test_documents_come_before_history_and_the_best_are_kept() -> None:
-    told = model(window=300)
+    reported = model(window=300)
     library = Library("l", tuple(Document(f"d{n}", f"text number {n}") for n in range(200)))
     material = Material(history(FACTS), library)
-    reply = await ask(system(told), material)
-    head = told.writes[0][0].text
+    reply = await ask(system(reported), material)
+    head = reported.writes[0][0].text
     assert "[d0] text number 0" in head
     assert "[d199]" not in head
     assert "Bergen" not in head
@@ -94,10 +96,10 @@ async def test_documents_come_before_history_and_the_best_are_kept() -> None:
 
 
 async def test_the_documents_that_a_task_fixes_are_shown_in_its_order() -> None:
-    told = model()
+    reported = model()
     library = Library("l", tuple(Document(f"d{n}", f"text {n}") for n in range(5)))
-    await ask(system(told), Material(library=library, reading=("d3", "d1")))
-    head = told.writes[0][0].text
+    await ask(system(reported), Material(library=library, reading=("d3", "d1")))
+    head = reported.writes[0][0].text
     assert head.index("[d3]") < head.index("[d1]")
     assert "[d0]" not in head
 
@@ -109,63 +111,65 @@ async def test_a_prompt_that_is_refused_as_too_long_is_cut_further() -> None:
                 raise ContextOverflow("too long")
             return await super().write(prompt, max_tokens=max_tokens)
 
-    told = Stricter(summary="yes", context_window=400)
-    reply = await ask(system(told), Material(history(FACTS * 10)))
+    reported = Stricter(summary="yes", context_window=400)
+    reply = await ask(system(reported), Material(history(FACTS * 10)))
     assert reply.text == "yes"
     assert reply.share_fitted is not None
     assert reply.share_fitted < 1
 
 
 async def test_several_turns_are_one_conversation() -> None:
-    told = model()
-    async with system(told).begin("1", Material()) as conversation:
+    reported = model()
+    async with system(reported).begin("1", Material()) as conversation:
         await conversation.say("My name is Ada.")
         await conversation.say("Who am I?")
-    texts = [each.text for each in told.writes[1][1:]]
+    texts = [each.text for each in reported.writes[1][1:]]
     assert texts == ["My name is Ada.", "heard: My name is Ada.", "Who am I?"]
 
 
-async def test_retrieval_shows_only_what_is_nearest_and_tells_what_that_was() -> None:
-    told = model()
+async def test_retrieval_shows_only_what_is_nearest_and_says_what_that_was() -> None:
+    reported = model()
     choice = Nearest(VectorIndex(HashingEmbedder()), top_k=1)
-    reply = await ask(system(told, choice), Material(history(FACTS)), "Where do I live? In Bergen?")
-    assert "I live in Bergen" in told.writes[0][0].text
-    assert "chess" not in told.writes[0][0].text
+    reply = await ask(
+        system(reported, choice), Material(history(FACTS)), "Where do I live? In Bergen?"
+    )
+    assert "I live in Bergen" in reported.writes[0][0].text
+    assert "chess" not in reported.writes[0][0].text
     assert [each.id for each in reply.found] == ["s1.1"]
 
 
 async def test_as_many_documents_are_retrieved_as_the_task_says() -> None:
-    told = model()
+    reported = model()
     library = Library("l", tuple(Document(f"d{n}", f"word{n} text") for n in range(9)))
     material = Material(library=library, documents_shown=3)
     choice = Nearest(VectorIndex(HashingEmbedder()), top_k=1)
-    reply = await ask(system(told, choice), material, "word4 text")
+    reply = await ask(system(reported, choice), material, "word4 text")
     assert reply.found[0].id == "d4"
     assert len(reply.found) == 3
 
 
 async def test_the_summary_stands_for_the_history_and_what_it_cost_is_counted() -> None:
-    told = ScriptedModel(summary="Ada lives in Bergen.", context_window=2000)
-    choice = Summarised(Speaker(told, 100), Prompts(), 200)
-    asked = system(told, choice)
+    reported = ScriptedModel(summary="Ada lives in Bergen.", context_window=2000)
+    choice = Summarised(Speaker(reported, 100), Prompts(), 200)
+    asked = system(reported, choice)
     material = Material(history(FACTS))
     reply = await ask(asked, material)
     again = await ask(asked, material)
-    head = told.writes[-1][0].text
+    head = reported.writes[-1][0].text
     assert "Ada lives in Bergen." in head
     assert "chess" not in head
     assert [each.purpose for each in reply.exchanges] == ["summary", "answer"]
     assert reply == again  # whether it was made for another example before
-    assert len(told.writes) == 3
+    assert len(reported.writes) == 3
 
 
 async def test_a_summary_can_be_an_extract_that_asks_the_model_nothing() -> None:
-    told = model()
-    choice = Summarised(Speaker(told, 100), Prompts(), 200, "extract")
-    reply = await ask(system(told, choice), Material(history(FACTS)))
-    assert "I live in Bergen" in told.writes[-1][0].text
+    reported = model()
+    choice = Summarised(Speaker(reported, 100), Prompts(), 200, "extract")
+    reply = await ask(system(reported, choice), Material(history(FACTS)))
+    assert "I live in Bergen" in reported.writes[-1][0].text
     assert [each.purpose for each in reply.exchanges] == ["answer"]
-    assert len(told.writes) == 1
+    assert len(reported.writes) == 1
 
 
 async def test_a_model_that_says_nothing_has_answered_with_an_error() -> None:

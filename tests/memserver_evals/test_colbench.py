@@ -37,11 +37,11 @@ def collaborator(prompt: Sequence[PromptMessage]) -> str:
     found = _SIGNATURE.search(heard[start])
     assert found is not None
     family = next(family for family in FAMILIES if family.name == found[1])
-    told = heard[start + 1 :]
-    if len(told) < len(family.slots):
-        return f"What is the {family.slots[len(told)].name}?"
+    reported = heard[start + 1 :]
+    if len(reported) < len(family.slots):
+        return f"What is the {family.slots[len(reported)].name}?"
     values: dict[str, SlotValue] = {}
-    for slot, text in zip(family.slots, told, strict=False):
+    for slot, text in zip(family.slots, reported, strict=False):
         number = re.search(r"(?<![\d:-])\d+(?=\.| as )", text)
         named = [choice for choice in slot.choices if re.search(rf"\b{choice}\b", text)]
         values[slot.name] = int(number[0]) if number else named[0]
@@ -134,8 +134,8 @@ def test_generated_tasks_are_played_in_plain_chat_from_the_command_line(
         )
     assert done.error is None, done.output
     assert means(out, "success") == {"memserver": 1.0}
-    told = json.loads((out / "manifest.json").read_text("utf-8"))["options"]
-    assert (told["agent"], told["agent_model"]) == ({"reply_mode": "chat"}, "scripted")
+    reported = json.loads((out / "manifest.json").read_text("utf-8"))["options"]
+    assert (reported["agent"], reported["agent_model"]) == ({"reply_mode": "chat"}, "scripted")
 
 
 def test_single_turn_asks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_a_published_file_needs_somebody_who_plays_the_human(tmp_path: Path) -> 
     record = {"problem_description": "d", "ground_truth": "x = 1", "test_cases": {"test1": "x"}}
     (tmp_path / "colbench_backend.jsonl").write_text(f"{json.dumps(record)}\n", "utf-8")
     data = ("--data", str(tmp_path))
-    for asked, told in (
+    for asked, reported in (
         (data, "plays the human"),
         (("--set", "human_url=http://x.test/v1"), "together"),
         (("--set", "single=perhaps"), "yes or no"),
@@ -181,7 +181,7 @@ def test_a_published_file_needs_somebody_who_plays_the_human(tmp_path: Path) -> 
     ):
         done = evaluate("colbench-backend", *asked, "--out", str(tmp_path / "run"))
         assert isinstance(done.error, InvalidInput), (asked, done)
-        assert told in f"{done.error.message} {done.error.hint}"
+        assert reported in f"{done.error.message} {done.error.hint}"
 
 
 def test_both_are_listed_with_what_they_need() -> None:

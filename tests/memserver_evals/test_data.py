@@ -84,7 +84,7 @@ def test_the_published_questions_are_asked_by_b_after_the_fourth_session_and_its
     assert "Back again." not in str(read.sessions)
 
 
-def test_who_began_a_published_session_is_told_from_what_each_is_and_not_from_the_place(
+def test_who_began_a_published_session_is_known_from_what_each_is_and_not_from_the_place(
     tmp_path: Path,
 ) -> None:
     [read] = read_self_instruct(write(tmp_path, "self_instruct", [rows.self_instruct()]))
@@ -128,7 +128,7 @@ def test_retrieved_documents_without_a_gold_mark_are_gold_where_they_hold_the_an
         read_lost_in_the_middle(write(tmp_path, "lost_in_the_middle", [row]))
 
 
-def test_a_conversation_of_locomo_is_in_order_and_its_broken_evidence_is_mended(
+def test_a_conversation_of_locomo_is_in_order_and_its_broken_evidence_is_fixed(
     tmp_path: Path,
 ) -> None:
     [read] = read_locomo(write(tmp_path, "locomo", [rows.locomo()]))
@@ -152,7 +152,9 @@ def test_chats_of_longmemeval_are_in_order_and_abstention_is_in_the_id(tmp_path:
     assert [read.abstention, abstains.abstention] == [False, True]
 
 
-def test_evidence_of_longmemeval_alone_is_told_from_a_whole_haystack(tmp_path: Path) -> None:
+def test_evidence_of_longmemeval_alone_is_distinguished_from_a_whole_haystack(
+    tmp_path: Path,
+) -> None:
     [read] = read_longmemeval_evidence(
         write(tmp_path, "longmemeval_evidence", [rows.longmemeval_evidence()])
     )
@@ -212,9 +214,9 @@ FAULTS: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "spoil", "told"), FAULTS)
-def test_a_fault_is_told_with_its_place(
-    name: str, spoil: Callable[[dict[str, Any]], object], told: str, tmp_path: Path
+@pytest.mark.parametrize(("name", "spoil", "reported"), FAULTS)
+def test_a_fault_is_reported_with_its_place(
+    name: str, spoil: Callable[[dict[str, Any]], object], reported: str, tmp_path: Path
 ) -> None:
     read, row, form = FORMATS[name]
     good, bad = (_named(name, row(), f"{number}") for number in range(2))
@@ -224,7 +226,7 @@ def test_a_fault_is_told_with_its_place(
     with pytest.raises(BadData) as caught:
         read(write(tmp_path, name, [good, spoilt]))
     assert caught.value.message.startswith(f"{name}.{form}, ")
-    assert re.search(told, caught.value.message), caught.value.message
+    assert re.search(reported, caught.value.message), caught.value.message
 
 
 def _named(name: str, row: dict[str, Any], number: str) -> dict[str, Any]:
@@ -300,7 +302,7 @@ def test_a_file_without_records_is_bad_data(content: str, tmp_path: Path) -> Non
         read_locomo(path)
 
 
-def test_only_the_first_faults_are_told_and_the_rest_counted(tmp_path: Path) -> None:
+def test_only_the_first_faults_are_reported_and_the_rest_counted(tmp_path: Path) -> None:
     path = write(tmp_path, "nq", [rows.nq_question(f"q{n}", answers=[]) for n in range(20)])
     with pytest.raises(BadData, match=r"line 5: .*; and 15 more\.") as caught:
         read_nq(path)

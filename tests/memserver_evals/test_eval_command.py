@@ -210,8 +210,8 @@ def test_a_report_is_made_again_without_asking_anybody(
     assert files(out) == before
 
 
-def test_bad_wishes_are_errors_before_anything_is_asked(tmp_path: Path) -> None:
-    for asked, told in (
+def test_bad_options_are_errors_before_anything_is_asked(tmp_path: Path) -> None:
+    for asked, reported in (
         (("--system", "nobody"), "no system 'nobody'"),
         (("--system", "summary"), "can't do nested-kv"),
         (("--set", "each"), "key=value"),
@@ -222,7 +222,7 @@ def test_bad_wishes_are_errors_before_anything_is_asked(tmp_path: Path) -> None:
     ):
         done = evaluate("nested-kv", *asked, "--out", str(tmp_path / "run"))
         assert isinstance(done.error, InvalidInput), asked
-        assert told in done.error.message
+        assert reported in done.error.message
     assert not (tmp_path / "run").exists()
 
 
@@ -251,11 +251,11 @@ def test_an_endpoint_that_goes_down_ends_the_run_and_loses_nothing(
 def test_the_list_names_tasks_and_systems_and_show_says_what_a_task_needs() -> None:
     done = evaluate("list")
     assert done.error is None
-    for told in ("nested-kv", "longmemeval", "ten-searches-pasted", "eval show TASK"):
-        assert told in done.output
+    for reported in ("nested-kv", "longmemeval", "ten-searches-pasted", "eval show TASK"):
+        assert reported in done.output
     shown = evaluate("show", "nested-kv").output
-    for told in ("nested_kv.jsonl", "--data", "pairs in each look-up", "ten-searches-pasted"):
-        assert told in shown
+    for reported in ("nested_kv.jsonl", "--data", "pairs in each look-up", "ten-searches-pasted"):
+        assert reported in shown
     as_json = json.loads(evaluate("list", "--json").output)
     [nested] = [each for each in as_json["tasks"] if each["name"] == "nested-kv"]
     assert nested == json.loads(evaluate("show", "nested-kv", "--json").output)

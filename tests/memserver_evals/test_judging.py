@@ -84,13 +84,13 @@ def test_the_rule_of_the_original_task_is_in_its_prompt() -> None:
     def asked(case: str) -> str:
         return judge_prompt(Prompts(), Claim("?", ("g",), "a", f"longmemeval:{case}"))
 
-    told = {kind: asked(kind) for kind in (*QUESTION_TYPES, "abstention")}
-    assert "off by one" in told["temporal-reasoning"]
-    assert "true before" in told["knowledge-update"]
-    assert "personal to the user" in told["single-session-preference"]
-    assert "can't be answered" in told["abstention"]
+    reported = {kind: asked(kind) for kind in (*QUESTION_TYPES, "abstention")}
+    assert "off by one" in reported["temporal-reasoning"]
+    assert "true before" in reported["knowledge-update"]
+    assert "personal to the user" in reported["single-session-preference"]
+    assert "can't be answered" in reported["abstention"]
     plain = {
-        told[kind] for kind in QUESTION_TYPES if kind.startswith(("single-session-u", "multi"))
+        reported[kind] for kind in QUESTION_TYPES if kind.startswith(("single-session-u", "multi"))
     }
     assert len(plain) == 1
     assert "off by one" not in plain.pop()
@@ -112,7 +112,7 @@ async def test_the_string_judge_is_strict_and_takes_abstention_in_its_usual_word
 
 
 class Judging:
-    """An endpoint that answers as told, and keeps what it was asked."""
+    """An endpoint that answers as it should, and keeps what it was asked."""
 
     def __init__(self, status: int = 200, **answer: Any) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -256,7 +256,7 @@ async def test_the_judge_is_asked_about_labelled_answers_alone(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("spoilt", "told"),
+    ("spoilt", "reported"),
     [
         ({"label": "maybe"}, r"line 2: label: "),
         ({"labelled_by": " "}, r"line 2: labelled_by: it must say who"),
@@ -264,11 +264,11 @@ async def test_the_judge_is_asked_about_labelled_answers_alone(tmp_path: Path) -
         ({"id": "a0"}, r'line 2: "a0" is the id of line 1 too'),
     ],
 )
-def test_a_bad_label_is_told_with_its_line(
-    spoilt: dict[str, Any], told: str, tmp_path: Path
+def test_a_bad_label_is_reported_with_its_line(
+    spoilt: dict[str, Any], reported: str, tmp_path: Path
 ) -> None:
     path = rows.lines(tmp_path / "l.jsonl", [labelled(0, "correct"), labelled(1, "wrong") | spoilt])
-    with pytest.raises(BadData, match=told):
+    with pytest.raises(BadData, match=reported):
         read_labels(path)
 
 

@@ -79,15 +79,15 @@ async def test_sessions_are_history_with_their_own_times_and_agents_go_with_thei
     assert (reply.found[0].kind, reply.found[0].id) == ("utterance", "s1.1")
     assert reply.page_characters == len(reply.text.removeprefix("OK. "))
     assert len(reply.exchanges) == 2
-    told = str(reply.exchanges[0].prompt)
+    reported = str(reply.exchanges[0].prompt)
     for text in (
         "I am Bob.",
         "Say where.",
         "[2021-05-05 09:00] Ada: I moved to Bergen.",
         "[2021-06-02",
     ):
-        assert text in told
-    assert str(datetime.now(UTC).year) not in told
+        assert text in reported
+    assert str(datetime.now(UTC).year) not in reported
     assert reply.tokens_in == sum(each.tokens_in for each in reply.exchanges) > 0
     assert reply.tokens_out > 0
     assert "[result of recall_memory_search]" in str(reply.exchanges[1].prompt)
@@ -163,11 +163,11 @@ async def test_only_who_has_documents_in_a_storage_is_asked_to_search_there(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rule = searching("archival_memory_search", "harbour")
-    told = {"instructions": "Answer briefly.", "look_up": "Keep searching your storage."}
+    reported = {"instructions": "Answer briefly.", "look_up": "Keep searching your storage."}
     async with memory(rule, database, monkeypatch, tmp_path) as system:
-        async with system.begin("e1", Material(library=LIBRARY, **told)) as conversation:
+        async with system.begin("e1", Material(library=LIBRARY, **reported)) as conversation:
             with_documents = await conversation.say("Where?")
-        async with system.begin("e2", Material(SESSIONS, **told)) as conversation:
+        async with system.begin("e2", Material(SESSIONS, **reported)) as conversation:
             without = await conversation.say("Where?", at=ASKED)
     assert "Answer briefly. Keep searching your storage." in str(with_documents.exchanges[0].prompt)
     assert "Answer briefly." in str(without.exchanges[0].prompt)
@@ -226,7 +226,7 @@ async def test_a_model_that_breaks_the_protocol_has_answered_and_one_that_is_dow
                 await conversation.say("Are you down?")
 
 
-async def test_the_oracle_finds_what_it_is_told_to_look_for_and_otherwise_the_question_s_words(
+async def test_the_oracle_finds_what_it_should_look_for_and_otherwise_the_question_s_words(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with memory(say_nothing, database, monkeypatch, tmp_path, oracle=True) as system:

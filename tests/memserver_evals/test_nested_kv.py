@@ -69,7 +69,7 @@ def test_files_are_read_and_chains_laid_through_the_pairs(files: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"answer": "v9"}, "line 2"),
         ({"indices": [1, 5, 99]}, "line 2"),
@@ -80,11 +80,11 @@ def test_files_are_read_and_chains_laid_through_the_pairs(files: Path) -> None:
         ({"query_key": ""}, "line 2: query_key"),
     ],
 )
-def test_a_bad_line_is_named(files: Path, change: dict[str, object], told: str) -> None:
+def test_a_bad_line_is_named(files: Path, change: dict[str, object], reported: str) -> None:
     path = files / "nested_kv.jsonl"
     first, second = path.read_text(encoding="utf-8").splitlines()
     path.write_text(f"{first}\n{json.dumps(json.loads(second) | change)}\n", encoding="utf-8")
-    with pytest.raises(BadData, match=told) as caught:
+    with pytest.raises(BadData, match=reported) as caught:
         load(files)
     assert "nested_kv.jsonl" in caught.value.message
 
@@ -92,11 +92,11 @@ def test_a_bad_line_is_named(files: Path, change: dict[str, object], told: str) 
 def test_a_missing_file_and_a_bad_option_are_errors_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(BadData, match="nested_kv_base"):
         nested_kv.make(TaskOptions(tmp_path))
-    for extra, told in (
+    for extra, reported in (
         ({"levels": "3"}, "no option 'levels'"),
         ({"each": "many"}, "each is a number"),
         ({"source": "hub"}, "source"),
         ({"source": "file"}, "no data folder"),
     ):
-        with pytest.raises(InvalidInput, match=told):
+        with pytest.raises(InvalidInput, match=reported):
             nested_kv.make(TaskOptions(None, 0, extra))

@@ -72,7 +72,7 @@ async def test_the_lines_are_put_into_the_order_of_the_run(tmp_path: Path) -> No
     assert [json.loads(row)["example"] for row in rows] == ["1", "2", "3"]
 
 
-def test_another_run_is_refused_the_folder_and_told_why(tmp_path: Path) -> None:
+def test_another_run_is_refused_the_folder_with_the_reason(tmp_path: Path) -> None:
     with open_run(tmp_path, MANIFEST):
         pass
     with (

@@ -146,7 +146,7 @@ def test_locomos_score_follows_the_rule_of_the_category(
         ("It is rock.", "It is rock."),
     ],
 )
-def test_the_answer_is_what_stands_behind_answer(reply: str, answer: str) -> None:
+def test_the_answer_is_what_stands_after_answer(reply: str, answer: str) -> None:
     assert said_answer(reply) == answer
 
 

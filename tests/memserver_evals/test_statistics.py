@@ -64,7 +64,7 @@ def test_one_value_has_no_interval_and_nan_is_no_value() -> None:
     assert math.isnan(found.low)
 
 
-def test_pairs_tell_apart_what_means_alone_do_not() -> None:
+def test_pairs_distinguish_what_means_alone_do_not() -> None:
     chance = random.Random(3)
     a = [chance.gauss(0, 10) for _ in range(100)]
     b = [each + 0.5 + chance.gauss(0, 0.5) for each in a]

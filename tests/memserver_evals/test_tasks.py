@@ -27,7 +27,7 @@ from tests.memserver_evals.playing import PlayedSystem
 GENERATED = {
     name: {"source": "generated", "each": "3"} for name in ("colbench-backend", "colbench-frontend")
 }
-"""Tasks that make their own examples where they are told to."""
+"""Tasks that make their own examples where that is wanted."""
 
 
 def options(folder: Path | None, **extra: str) -> TaskOptions:
@@ -86,14 +86,14 @@ async def test_the_sessions_of_msc_are_a_history_with_real_gaps_and_the_question
     [example] = task.examples()
     system = PlayedSystem(lambda *_: "It was a copy of a Stradivarius.")
     played = await task.play(example, system)
-    [told] = system.told
-    sessions = told.material.sessions
+    [reported] = system.reported
+    sessions = reported.material.sessions
     assert [session.began - msc.START for session in sessions] == [
         timedelta(0),
         timedelta(days=6),
         timedelta(days=6, hours=3),
     ]
-    assert told.at == msc.START + timedelta(days=13, hours=3)
+    assert reported.at == msc.START + timedelta(days=13, hours=3)
     first = sessions[0].utterances
     assert [(each.role, each.text) for each in first] == [
         ("assistant", "Hello, I keep bees."),
@@ -202,9 +202,9 @@ def test_the_published_questions_are_read_by_their_form(tmp_path: Path) -> None:
 
 def test_the_session_in_which_is_asked_can_be_history_too(folder: Path) -> None:
     published = rows.lines(folder / "published.jsonl", [rows.self_instruct()])
-    told: dict[str, str] = {"file": published.name}
-    [before] = msc.make(options(folder, **told)).examples()
-    task = msc.make(options(folder, **told, sessions="5"))
+    reported: dict[str, str] = {"file": published.name}
+    [before] = msc.make(options(folder, **reported)).examples()
+    task = msc.make(options(folder, **reported, sessions="5"))
     [example] = task.examples()
     said = [[each.text for each in session.utterances] for session in example.material.sessions]
     assert len(said) == len(before.material.sessions) + 1
@@ -212,12 +212,12 @@ def test_the_session_in_which_is_asked_can_be_history_too(folder: Path) -> None:
     last = example.material.sessions[-1]
     assert last.began == before.at
     assert example.at == last.utterances[-1].at + timedelta(minutes=1)
-    assert task.data_hash != msc.make(options(folder, **told)).data_hash
+    assert task.data_hash != msc.make(options(folder, **reported)).data_hash
     with pytest.raises(InvalidInput, match=r"msc\.jsonl has no fifth session"):
         msc.make(options(folder, sessions="5"))
     rows.lines(published, [rows.self_instruct(dialog=[])])
     with pytest.raises(BadData, match=r"record 1.*there is no fifth session"):
-        msc.make(options(folder, **told, sessions="5"))
+        msc.make(options(folder, **reported, sessions="5"))
 
 
 # --- opener
@@ -233,8 +233,8 @@ async def test_an_opener_is_compared_with_the_greeted_persons_persona_and_the_hu
     assert len(example.material.sessions) == 2
     system = PlayedSystem(lambda *_: "Any more clocks from Zanzibar?")
     played = await task.play(example, system)
-    assert "3 hours after you last talked" in system.told[0].text
-    assert system.told[0].at == msc.START + timedelta(days=6, hours=3)
+    assert "3 hours after you last talked" in system.reported[0].text
+    assert system.reported[0].at == msc.START + timedelta(days=6, hours=3)
     scores = task.score(example, played)
     assert scores["sim_h"] == pytest.approx(1)
     assert scores["sim_1"] == scores["human_sim_1"]
@@ -269,7 +269,9 @@ async def test_a_fixed_context_reader_is_asked_once_for_each_number_of_documents
     [example] = task.examples()
     system = PlayedSystem(reader)
     played = await task.play(example, system)
-    asked = [(each.material.documents_shown, each.material.documents_cut) for each in system.told]
+    asked = [
+        (each.material.documents_shown, each.material.documents_cut) for each in system.reported
+    ]
     assert asked == [
         (1, "characters"),
         (2, "characters"),
@@ -318,7 +320,7 @@ async def test_a_system_that_searches_for_itself_is_asked_once_and_its_answer_st
     [example] = task.examples()
     system = PlayedSystem(lambda *_: Reply("It is rock.", found=(Found("p2"),)))
     played = await task.play(example, system)
-    assert len(system.told) == 1
+    assert len(system.reported) == 1
     scores = task.score(example, played)
     assert {value for name, value in scores.items() if name.startswith("accuracy")} == {1.0}
     assert scores["gold_found"] == 0
@@ -377,13 +379,13 @@ async def test_a_conversation_of_locomo_is_overheard_under_names_and_scored_by_c
     system = PlayedSystem(lambda *_: "Malta, not mentioned")
     for example in task.examples():
         await task.play(example, system)
-    first = system.told[0].material.sessions[0].utterances[0]
+    first = system.reported[0].material.sessions[0].utterances[0]
     assert (first.role, first.spoken, first.id) == (
         "user",
         "Ada: I sailed to Malta last week.",
         "D1:1",
     )
-    assert system.told[0].at == datetime(2023, 7, 3, 9, 5, tzinfo=UTC)
+    assert system.reported[0].at == datetime(2023, 7, 3, 9, 5, tzinfo=UTC)
     played = Played((Turn("?", Reply("Malta, not mentioned")),))
     assert task.score(hop, played)["f1"] == pytest.approx(0.5)
     assert task.score(year, played)["f1"] == 0
@@ -413,9 +415,9 @@ async def test_a_question_of_longmemeval_is_asked_at_its_own_time_after_the_chat
     plain, abstains, preference = task.examples()
     system = PlayedSystem(lambda *_: "You have 3 boats.")
     played = await task.play(plain, system)
-    [told] = system.told
-    assert told.at == datetime(2023, 5, 30, 23, 40, tzinfo=UTC)
-    assert [session.id for session in told.material.sessions] == ["other_2", "answer_1"]
+    [reported] = system.reported
+    assert reported.at == datetime(2023, 5, 30, 23, 40, tzinfo=UTC)
+    assert [session.id for session in reported.material.sessions] == ["other_2", "answer_1"]
     assert task.score(plain, played)["containment"] == 1
     assert task.score(abstains, played)["containment"] == 0
     assert isnan(task.score(preference, played)["containment"])

@@ -55,7 +55,7 @@ def test_migrate_brings_a_bare_database_to_the_newest_schema_and_can_be_repeated
     assert rows(bare, "SELECT count(*) FROM agents") == [(0,)]
 
 
-def test_doctor_finds_nothing_to_mend_where_all_is_well(
+def test_doctor_finds_nothing_to_fix_where_all_is_well(
     folder: Path, database: OneDatabase, echo: ServerProcess, embedder: str
 ) -> None:
     settings = settings_on(database, echo.url, embedding_base_url=embedder)

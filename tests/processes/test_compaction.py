@@ -1,4 +1,4 @@
-"""A server killed while a summary is being written: the queue is the old one, and another server goes on."""
+"""A server killed while a summary is being written: the queue is the old one, and another server continues."""
 
 import contextlib
 import threading
@@ -53,7 +53,7 @@ async def test_a_server_killed_in_a_compaction_leaves_the_queue_and_another_one_
             summariser.kill = doomed.kill
             async with client(doomed) as user:
                 agent = await user.create_agent()
-                told = await talk_until(user, agent, summariser.asked)
+                reported = await talk_until(user, agent, summariser.asked)
         assert summariser.asked.is_set()
         assert rows(database, SUMMARIES) == []
         assert rows(database, START) == [(0,)]
@@ -66,15 +66,15 @@ async def test_a_server_killed_in_a_compaction_leaves_the_queue_and_another_one_
                 assert await user.say(agent, "Are you there?") == "I see."
                 history = await user.history(agent)
     assert text == "Notes 2."
-    assert [item["text"] for item in history if item["role"] == "user"][: len(told)] == told
+    assert [item["text"] for item in history if item["role"] == "user"][: len(reported)] == reported
 
 
 async def talk_until(user: Client, agent: str, asked: threading.Event) -> list[str]:
     """Talk until a summary is asked for; what was answered."""
-    told: list[str] = []
+    reported: list[str] = []
     with contextlib.suppress(httpx2.TransportError):  # the server is killed meanwhile
-        while not asked.is_set() and len(told) < 300:
-            text = f"message {len(told)} " + "word " * 20
+        while not asked.is_set() and len(reported) < 300:
+            text = f"message {len(reported)} " + "word " * 20
             assert await user.say(agent, text) == "I see."
-            told.append(text)
-    return told
+            reported.append(text)
+    return reported

@@ -35,7 +35,7 @@ STOP_SECONDS = 10
 
 
 class Obedient:
-    """A model that calls the tool that it is told to, and once echoes; it keeps "hello" and "look_around" to itself first."""
+    """A model that calls the tool that it should, and once echoes; it keeps "hello" and "look_around" to itself first."""
 
     def __init__(self, *, holding: bool = False) -> None:
         self.holding = holding
@@ -191,7 +191,7 @@ async def test_a_turn_whose_process_was_killed_twice_by_chance_is_answered(
     assert attempts(database) == 3
 
 
-async def test_a_turn_that_is_given_back_by_a_server_that_is_told_to_end_was_no_attempt(
+async def test_a_turn_that_is_given_back_by_a_server_that_is_asked_to_end_was_no_attempt(
     folder: Path, database: OneDatabase
 ) -> None:
     with (

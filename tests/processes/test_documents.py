@@ -48,7 +48,7 @@ async def finished(database: OneDatabase, user: Client, document: dict[str, Any]
     return found
 
 
-async def test_a_document_goes_on_where_it_stood_when_its_process_was_killed(
+async def test_a_document_continues_where_it_stood_when_its_process_was_killed(
     folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
 ) -> None:
     settings = settings_on(
@@ -124,7 +124,7 @@ def test_files_are_sent_with_the_key_that_the_environment_has(
     assert "good.md: 1 passages" in taken.stdout
 
 
-def test_files_are_sent_by_the_command_line_and_what_is_wrong_with_one_is_told(
+def test_files_are_sent_by_the_command_line_and_what_is_wrong_with_one_is_reported(
     folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
 ) -> None:
     embedder.let_go.set()

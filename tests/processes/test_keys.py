@@ -94,6 +94,9 @@ async def test_without_keys_a_server_listens_on_the_loopback_only(
     refused = command(folder, everyone, "serve", "--port", "0")
     assert refused.returncode == 1
     assert "MEMSERVER_CORS_ORIGINS can't be every origin" in refused.stderr
+    proxied = {**settings, "trusted_proxies": "127.0.0.1"}
+    refused = command(folder, proxied, "serve", "--port", "0")
+    assert (refused.returncode, "no proxy can be trusted" in refused.stderr) == (1, True)
     with server(folder, settings) as process:
         assert "There are no API keys: only this machine" in process.log_text()
         async with client(process) as user:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 NOBODY = "http://127.0.0.1:9"
 
 
-def assert_told(done: subprocess.CompletedProcess[str], problem: str, hint: str) -> None:
+def assert_reported(done: subprocess.CompletedProcess[str], problem: str, hint: str) -> None:
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     first, *_, last = done.stderr.strip().splitlines()
@@ -34,13 +34,13 @@ def test_a_port_that_is_taken(folder: Path, workers: str) -> None:
         port = taken.getsockname()[1]
         settings = settings_for(NOBODY, home=folder, port=port)
         done = command(folder, settings, "serve", "--workers", workers)
-    assert_told(done, f"port {port}: Address already in use", "--port")
+    assert_reported(done, f"port {port}: Address already in use", "--port")
     assert not (folder / "postgres").exists()
 
 
 def test_an_address_that_is_not_ours(folder: Path) -> None:
     done = command(folder, settings_for(NOBODY, home=folder), "serve", "--host", "192.0.2.1")
-    assert_told(done, "Can't listen on 192.0.2.1", "choose another")
+    assert_reported(done, "Can't listen on 192.0.2.1", "choose another")
 
 
 def test_a_bad_tool_is_named_with_file_and_line(folder: Path) -> None:
@@ -52,14 +52,14 @@ def test_a_bad_tool_is_named_with_file_and_line(folder: Path) -> None:
     assert "Traceback" not in done.stderr
     assert f"no type for its parameter x. ({folder / 'mine.py'}:3)" in done.stderr
     done = command(folder, settings, "serve", "--tools", "nobodys")
-    assert_told(done, "There is no module nobodys", "Install its package")
+    assert_reported(done, "There is no module nobodys", "Install its package")
 
 
 @pytest.mark.parametrize("arguments", ["serve", "migrate"])
 def test_a_database_that_does_not_answer(folder: Path, arguments: str) -> None:
     settings = settings_for(NOBODY, database_url="postgresql://me:secret@127.0.0.1:9/mine", port=0)
     done = command(folder, settings, arguments)
-    assert_told(done, "The database can't be reached", "MEMSERVER_DATABASE_URL")
+    assert_reported(done, "The database can't be reached", "MEMSERVER_DATABASE_URL")
     assert "secret" not in done.stderr
 
 
@@ -69,13 +69,13 @@ def test_a_database_that_does_not_answer(folder: Path, arguments: str) -> None:
 )
 def test_a_database_url_that_is_none(folder: Path, url: str) -> None:
     done = command(folder, settings_for(NOBODY, database_url=url, port=0), "serve")
-    assert_told(done, "MEMSERVER_DATABASE_URL", "postgresql://user:password@host")
+    assert_reported(done, "MEMSERVER_DATABASE_URL", "postgresql://user:password@host")
     assert "secret" not in done.stderr
 
 
 def test_a_setting_of_the_wrong_kind(folder: Path) -> None:
     done = command(folder, settings_for(NOBODY, port="abc", workers="many"), "serve")
-    assert_told(done, "MEMSERVER_PORT: Input should be a valid integer", "Fix it")
+    assert_reported(done, "MEMSERVER_PORT: Input should be a valid integer", "Fix it")
     assert "MEMSERVER_WORKERS: Input should be a valid integer" in done.stderr
 
 
@@ -101,7 +101,7 @@ def test_an_embedding_endpoint_without_a_model(folder: Path) -> None:
     settings = settings_for(NOBODY, home=folder, port=0)
     del settings["embedding_model"]
     done = command(folder, settings, "serve")
-    assert_told(done, "MEMSERVER_EMBEDDING_BASE_URL is set", "MEMSERVER_EMBEDDING_MODEL")
+    assert_reported(done, "MEMSERVER_EMBEDDING_BASE_URL is set", "MEMSERVER_EMBEDDING_MODEL")
 
 
 def test_an_embedding_endpoint_whose_vectors_can_not_be_stored(folder: Path) -> None:
@@ -110,7 +110,7 @@ def test_an_embedding_endpoint_whose_vectors_can_not_be_stored(folder: Path) -> 
         settings = settings_for(NOBODY, home=folder, port=0, embedding_base_url=f"{url}/v1")
         del settings["embedding_dimension"]
         done = command(folder, settings, "serve")
-    assert_told(done, "at most 4000 can be stored", "MEMSERVER_EMBEDDING_DIMENSION")
+    assert_reported(done, "at most 4000 can be stored", "MEMSERVER_EMBEDDING_DIMENSION")
     assert not (folder / "postgres").exists()
 
 
@@ -118,7 +118,7 @@ def test_an_embedding_endpoint_whose_vectors_can_not_be_stored(folder: Path) -> 
 def test_a_path_that_names_nothing(folder: Path, name: str) -> None:
     settings = settings_for(NOBODY, home=folder, port=0, **{name: folder / "missing"})
     done = command(folder, settings, "serve")
-    assert_told(done, f"MEMSERVER_{name.upper()} names {folder / 'missing'}", "Fix the path")
+    assert_reported(done, f"MEMSERVER_{name.upper()} names {folder / 'missing'}", "Fix the path")
 
 
 def test_an_owner_who_may_not_become_the_application_role(
@@ -127,7 +127,7 @@ def test_an_owner_who_may_not_become_the_application_role(
     with psycopg.connect(database.owner) as connection:
         assert connection.execute("SHOW is_superuser").fetchone() == ("off",)
     done = command(folder, settings_for(NOBODY, database_url=database.owner), "migrate")
-    assert_told(done, "memserver_app", "GRANT memserver_app TO")
+    assert_reported(done, "memserver_app", "GRANT memserver_app TO")
 
 
 @pytest.mark.parametrize("arguments", ["serve", "migrate"])
@@ -138,4 +138,4 @@ def test_a_database_that_a_newer_version_has_migrated(
         connection.execute("UPDATE memserver_migrations SET version_num = '9999'")
     settings = settings_for(NOBODY, database_url=database.owner, port=0)
     done = command(folder, settings, arguments)
-    assert_told(done, "schema is 9999, newer than this memserver's", "restore the backup")
+    assert_reported(done, "schema is 9999, newer than this memserver's", "restore the backup")

@@ -23,7 +23,7 @@ STOP_SECONDS = 10
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-async def test_a_server_told_to_end_during_a_turn_ends_and_the_next_one_answers_the_message(
+async def test_a_server_asked_to_end_during_a_turn_ends_and_the_next_one_answers_the_message(
     folder: Path, database: OneDatabase, echo: ServerProcess, workers: str
 ) -> None:
     with holding_model() as model:
@@ -46,7 +46,7 @@ async def test_a_server_told_to_end_during_a_turn_ends_and_the_next_one_answers_
     assert [item["text"] for item in history] == ["hello", "echo: hello"]
 
 
-async def test_the_caller_of_a_server_that_is_told_to_end_reads_that_the_message_is_kept(
+async def test_the_caller_of_a_server_that_is_asked_to_end_reads_that_the_message_is_kept(
     folder: Path, database: OneDatabase
 ) -> None:
     with (
@@ -65,7 +65,7 @@ async def test_the_caller_of_a_server_that_is_told_to_end_reads_that_the_message
         assert answer.json()["error"]["hint"]
 
 
-async def test_an_idle_server_told_to_end_ends_at_once(
+async def test_an_idle_server_asked_to_end_ends_at_once(
     folder: Path, database: OneDatabase, echo: ServerProcess
 ) -> None:
     with server(folder, settings_on(database, echo.url)) as process:

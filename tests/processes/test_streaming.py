@@ -43,13 +43,13 @@ async def test_the_text_streams_in_pieces_that_make_the_committed_message(
             url = f"/v1/agents/{agent}/messages"
             async with user.http.stream("POST", url, json=body) as answer:
                 assert answer.headers["content-type"].startswith("text/event-stream")
-                told = await events(answer)
-    pieces = [data["text"] for kind, data in told if kind == "message_delta"]
-    [message] = [data["text"] for kind, data in told if kind == "message"]
+                reported = await events(answer)
+    pieces = [data["text"] for kind, data in reported if kind == "message_delta"]
+    [message] = [data["text"] for kind, data in reported if kind == "message"]
     assert len(pieces) > 1
     assert "".join(pieces) == message == f"echo: {text}"
-    assert told[0] == ("turn_started", {"turn": 1})
-    assert told[-1] == ("turn_ended", {"turn": 1, "steps": 1, "stop_reason": "message_sent"})
+    assert reported[0] == ("turn_started", {"turn": 1})
+    assert reported[-1] == ("turn_ended", {"turn": 1, "steps": 1, "stop_reason": "message_sent"})
 
 
 async def test_a_client_that_leaves_does_not_lose_the_turn(

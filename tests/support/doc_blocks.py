@@ -23,7 +23,7 @@ _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<info>.*)$")
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, what stands behind that, its text and its first line's number."""
+    """A fenced block: its language, what stands after that, its text and its first line's number."""
 
     document: Path
     line: int

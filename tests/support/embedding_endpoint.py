@@ -28,7 +28,7 @@ def base64_of(vector: Sequence[float]) -> str:
 
 
 class EmbeddingEndpoint:
-    """Hashes words into vectors, and refuses what it is told to.
+    """Hashes words into vectors, and refuses what it should.
 
     Attributes:
         natural: length of the model's vectors.
@@ -84,8 +84,8 @@ class EmbeddingEndpoint:
         if self.down:
             return JSONResponse({"error": {"message": self.words}}, self.down)
         if (reason := self._reason(body)) is not None:
-            status, told = self.refusal or (400, {"error": {"message": reason}})
-            return JSONResponse(told, status)
+            status, reported = self.refusal or (400, {"error": {"message": reason}})
+            return JSONResponse(reported, status)
         length = self.natural
         if "dimensions" in body and self.dimensions == "taken":
             length = body["dimensions"]

@@ -62,9 +62,11 @@ if __name__ != "__main__":
 
 
 @contextlib.contextmanager
-def over_http(port: int = 0, *, headers: list[dict[str, str]] | None = None) -> Iterator[int]:
+def over_http(
+    port: int = 0, *, headers: list[dict[str, str]] | None = None, served: MCPServer[Any] = demo
+) -> Iterator[int]:
     """The demo over streamable HTTP; gives its port."""
-    app = demo.streamable_http_app(host="127.0.0.1")
+    app = served.streamable_http_app(host="127.0.0.1")
 
     async def noted(scope: Scope, receive: Receive, send: Send) -> None:
         if headers is not None and scope["type"] == "http":

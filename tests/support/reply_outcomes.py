@@ -1,4 +1,4 @@
-"""What comes of broken replies: a call, a violation that is told to the model, or a fault."""
+"""What comes of broken replies: a call, a violation that is reported to the model, or a fault."""
 
 import json
 import re

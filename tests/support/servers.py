@@ -265,7 +265,7 @@ def _memserver(checkout: Path | None = None) -> list[str]:
 
 
 def running_processes() -> Iterator[tuple[int, list[str]]]:
-    """Running processes with the fields of their stat behind the name: state, parent, group."""
+    """Running processes with the fields of their stat after the name: state, parent, group."""
     for entry in PROC.iterdir():
         if not entry.name.isdigit():
             continue

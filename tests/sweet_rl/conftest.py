@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from sweet_rl.runs import train_stages
+from tests.sweet_rl.small_run import Trainings
+
 
 @pytest.fixture(scope="session")
 def one_thread() -> None:
@@ -18,3 +21,10 @@ def tiny_base(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Pat
     from tests.sweet_rl.tiny_model import write_model  # heavy, and not for every test here
 
     return write_model(tmp_path_factory.mktemp("tiny") / "tiny-base")
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> Trainings:
+    found = Trainings([])
+    monkeypatch.setattr(train_stages, "trained", found.train)
+    return found

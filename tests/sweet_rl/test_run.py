@@ -2,77 +2,30 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from memserver.errors import Conflict, InvalidInput
 from memserver.messages import JsonObject
-from memserver_evals.colbench.kinds import Kind
-from memserver_evals.colbench.sandbox.encoding import encode
-from memserver_evals.colbench.sandbox.pool import Sandbox
-from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
 from sweet_rl import task_sets
 from sweet_rl.launching import Plan
 from sweet_rl.plans import PreferencePlan
-from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe
 from sweet_rl.resumable import Deadline, OutOfTime
 from sweet_rl.runs import train_stages
 from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.report import write_report
 from sweet_rl.runs.results import gather, write_results
-from sweet_rl.runs.run import Selection, run_units
+from sweet_rl.runs.run import Selection
 from sweet_rl.runs.run_state import RunState, note_call
 from sweet_rl.runs.units import STAGES, Unit, units_of
 from sweet_rl.trajectories import Candidates, Messages, Pair, Ranked, Trajectory, read_file
 from tests.sweet_rl.scripted_sampler import ScriptedSource
-from tests.sweet_rl.small_run import bench, small, words
-
-
-@dataclass
-class Trainings:
-    """Stands in for trainings: they leave an empty adapter, or run out of time."""
-
-    plans: list[Plan]
-    out_of_time: bool = False
-
-    def train(self, plan: Plan, gpus: int, progress: Progress) -> JsonObject:
-        self.plans.append(plan)
-        progress(1, 1)
-        (plan.out / "checkpoints").mkdir(exist_ok=True)
-        if self.out_of_time:
-            return {"finished": False}
-        (plan.out / "adapter").mkdir(exist_ok=True)
-        metrics = [{"step": step, "loss": 1 / step} for step in (1, 2)]
-        (plan.out / "metrics.jsonl").write_text("\n".join(map(json.dumps, metrics)))
-        return {"finished": True, "steps": 2, "loss": 0.5, "held_out_accuracy": 0.75}
-
-
-@pytest.fixture
-def trainings(monkeypatch: pytest.MonkeyPatch) -> Trainings:
-    found = Trainings([])
-    monkeypatch.setattr(train_stages, "trained", found.train)
-    return found
-
-
-class Trusting(Sandbox):
-    """Runs code here, where all of it is ours: starting a sandbox for each unit takes longer than its work."""
-
-    async def run(
-        self, source: str, calls: Sequence[str], *, kind: Kind = "answer"
-    ) -> tuple[Outcome, ...]:
-        names: dict[str, Any] = {}
-        try:
-            exec(source, names)
-            values = (encode(eval(call, names)) for call in calls)
-            return tuple(read_outcome(f'["value", {value}]') for value in values)
-        except (NameError, SyntaxError) as error:
-            return (Outcome(error=repr(error)),) * len(calls)
+from tests.sweet_rl.small_run import Trainings, Trusting, bench, run, small, words
 
 
 @dataclass
@@ -96,20 +49,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
         yield Whole(tools, *run(tools), found.plans)
 
 
-def run(
-    tools: RunContext, wanted: Selection | None = None, *, redo: bool = False
-) -> tuple[list[str], dict[str, JsonObject]]:
-    told: dict[str, JsonObject] = {}
-    done = run_units(
-        units_of(tools.recipe),
-        wanted or Selection(),
-        tools,
-        lambda unit, figures, _: told.update({unit.path: figures}),
-        redo=redo,
-    )
-    return [unit.path for unit in done], told
-
-
 def find(recipe: Recipe, path: str) -> Unit:
     return next(unit for unit in units_of(recipe) if unit.path == path)
 
@@ -117,7 +56,7 @@ def find(recipe: Recipe, path: str) -> Unit:
 def test_every_stage_runs_once_and_leaves_what_the_next_ones_need(whole: Whole) -> None:
     tools, told = whole.tools, whole.told
     units = units_of(tools.recipe)
-    assert {unit.stage for unit in units} == set(STAGES) - {"critic"}
+    assert {unit.stage for unit in units} == set(STAGES) - {"critic", "values"}
     assert whole.done == [unit.path for unit in units]
     assert run(tools)[0] == [], "nothing is done twice"
 
@@ -218,9 +157,39 @@ def test_a_report_has_every_policy_with_its_interval_and_the_paired_differences(
     assert rows["sweet"]["scores"]["success_by_operator"] == rows["sweet"]["scores"]["success"]
     assert "agreement with the oracle | 1.000" in text
     assert "How collaborations end" in text
+    assert "Each policy at its own best temperature" in text
+    assert "Chosen on 4 validation tasks" in text
     assert "its pairs by the oracle | right 1.000" in text
-    for picture in ("scores.png", "curves.png"):
+    for picture in ("scores.png", "curves.png", "temperatures.png"):
         assert (tools.out / "report" / picture).stat().st_size > 10_000
+
+
+def test_each_policy_is_compared_at_its_own_best_temperature_on_validation(whole: Whole) -> None:
+    tools = whole.tools
+    files = {path.name for path in (tools.out / "seed-1/grid.sweet.2").glob("*.jsonl")}
+    assert len(files) == 8, "two splits, two numbers of spare turns, two temperatures"
+    assert {"validation-spare-1-at-0.jsonl", "test-spare-3-at-1.jsonl"} <= files
+    results = gather(tools.recipe, tools.out).grid
+    assert results is not None
+    assert results.tasks == 4, "two rounds of two"
+    rows = {(row.policy, row.spare_turns): row for row in results.rows}
+    assert ("zero-shot", 1) not in rows, "the base itself isn't played"
+    assert (rows["sweet", 1].seeds, rows["wide", 3].seeds) == (2, 1)
+    for (policy, spare), row in rows.items():
+        points = results.curves[spare][policy]
+        assert row.best.validation == max(point.validation for point in points)
+    plays = [
+        play
+        for seed in (1, 2)
+        for number in (1, 2)
+        for play in read_file(
+            tools.out / f"seed-{seed}/grid.sweet.{number}/test-spare-1-at-1.jsonl", Trajectory
+        )
+    ]
+    assert len({play.task for play in plays}) == 4
+    drawn = next(each for each in results.curves[1]["sweet"] if each.temperature == 1)
+    assert drawn.test.mean == sum(play.reward == 1 for play in plays) / len(plays)
+    assert {(each.a, each.b) for each in results.differences[3]} >= {("mdpo", "sweet")}
 
 
 def test_what_is_done_of_a_run_can_be_reported_and_the_rest_is_named(

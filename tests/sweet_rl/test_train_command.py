@@ -28,6 +28,8 @@ critic: {steps: 2, batch: 4, rate: 1e-2, held_out: 0.55}
 candidates: {share: 0.2, count: 4}
 rank: {batch_tokens: 4096}
 actor: {steps: 2, batch: 4, rate: 1e-2, pairs: 1}
+grid: {temperatures: [0], spare_turns: [1], tasks: 1, rounds: 1}
+values: {states: 2, candidates: 2, samples: 2}
 variants:
   regression-head: {critic: {loss: regression}}
   no-hidden: {critic: {hidden: false}}
@@ -125,6 +127,14 @@ def test_a_whole_recipe_is_trained_with_a_tiny_model_and_reported(
     assert ranked["agreement"] is None, "to the oracle all that a random model says is idle"
     assert ranked["by_kind"] == {}
     assert ranked["held_out"] == {name: ranked[name] for name in ranked["held_out"]}, "none in both"
+    worth = units["seed-1/values"]["figures"]["rank_correlation"]
+    assert {
+        "critic",
+        "critic of no-hidden",
+        "multi-turn DPO's implicit reward",
+        "oracle",
+    } <= worth.keys()
+    assert [row["policy"] for row in results["grid"]["rows"]][:2] == ["warm-start", "rft"]
     assert len(list((tmp_path / "run" / "seed-1" / "rank").glob("turns-*.png"))) > 1
     adapters = list((tmp_path / "run").glob("*/*/adapter/adapter_model.safetensors"))
     assert len(adapters) == 10

@@ -15,6 +15,7 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.api.errors import answer
+from memserver.api.middleware.forwarded import sent_for
 from memserver.api.middleware.origin import (
     READING,
     Headers,
@@ -24,7 +25,8 @@ from memserver.api.middleware.origin import (
     read_headers,
 )
 from memserver.api.middleware.rate_limit import RateLimit
-from memserver.api.pages import ASSETS
+from memserver.api.pages import ASSETS, is_looked_for
+from memserver.api.paths import route_path
 from memserver.errors import (
     Forbidden,
     InvalidApiKey,
@@ -72,7 +74,7 @@ ANYBODY = Caller(DEFAULT_TENANT, frozenset({"read", "write", "admin"}), None)
 
 def required_scope(method: str, path: str) -> KeyScope | None:
     """What a key must allow for this request; None: it needs no key."""
-    if path in OPEN:
+    if path in OPEN or is_looked_for(path):
         return None
     if any(path == root or path.startswith(f"{root}/") for root in ADMIN):
         return "admin"
@@ -98,7 +100,7 @@ class BodyLimit:
         self._imported = RequestBodyLimitMiddleware(app, most_bytes.imported)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        imported = scope["type"] == "http" and scope["path"] == IMPORT
+        imported = scope["type"] == "http" and route_path(scope) == IMPORT
         await (self._imported if imported else self._usual)(scope, receive, send)
 
 
@@ -132,10 +134,11 @@ class Access:
 
     async def _admit(self, scope: Scope) -> None:
         headers = read_headers(scope)
-        wanted = required_scope(scope["method"], scope["path"])
-        if scope["path"] == MCP:
+        path = route_path(scope)
+        wanted = required_scope(scope["method"], path)
+        if path == MCP:
             self._check_origin(scope, headers)
-        if scope["path"] == READY:
+        if path == READY:
             scope.setdefault("state", {})["find_caller"] = partial(
                 self._find_caller, scope, headers
             )
@@ -155,8 +158,8 @@ class Access:
                     hint=f"Ask again in {wait} s.",
                 )
             scope.setdefault("state", {})["caller"] = caller
-        check_content_type(scope, headers)
-        most = self._most_bytes.of(scope["path"])
+            check_content_type(scope["method"], path, headers)
+        most = self._most_bytes.of(path)
         if int(headers.get("content-length", "0")) > most:
             raise too_large(most)
 
@@ -192,7 +195,7 @@ class Access:
     def _check_is_local(self, scope: Scope, headers: Headers) -> None:
         """Without keys only this machine may ask, and no web page in its browser that isn't named by itself."""
         client = scope.get("client")
-        if client is not None and not _is_loopback(client[0]):
+        if not all(map(_is_loopback, [*(client or ())[:1], *sent_for(scope)])):
             raise Forbidden(
                 "The server has no API keys, so it answers only on its own machine.",
                 hint=MAKE_A_KEY,

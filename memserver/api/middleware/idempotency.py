@@ -22,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memserver.api.errors import answer
+from memserver.api.paths import route_path
 from memserver.errors import DatabaseError, InvalidInput, MemserverError
 from memserver.storage.idempotency import Claim, IdempotencyKeys, KeptAnswer
 from memserver.text import clean
@@ -78,7 +79,7 @@ class Idempotency:
         """Whether there is such a route, and it doesn't take the header itself."""
         if self._routes is None:
             self._routes = list(_post_routes(scope["app"]))
-        matching = (ours for pattern, ours in self._routes if pattern.match(scope["path"]))
+        matching = (ours for pattern, ours in self._routes if pattern.match(route_path(scope)))
         return next(matching, False)
 
     async def _once(self, request: Request) -> Response:

@@ -75,13 +75,13 @@ def is_from_page(scope: Scope, headers: Headers, trusted: Collection[str]) -> bo
             return True
 
 
-def check_content_type(scope: Scope, headers: Headers) -> None:
+def check_content_type(method: str, path: str, headers: Headers) -> None:
     """Take JSON alone where something changes: a page's form can send everything else without asking first.
 
     Raises:
         UnsupportedMediaType: it is none.
     """
-    if scope["method"] in READING or _UPLOAD.fullmatch(scope["path"]):
+    if method in READING or _UPLOAD.fullmatch(path):
         return
     sent_as = headers.get("content-type", "")
     has_body = "transfer-encoding" in headers or int(headers.get("content-length", "0")) > 0

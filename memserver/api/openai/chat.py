@@ -1,6 +1,6 @@
 """Chat completions: one answer of an agent, whole or as chunks."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Literal
 
 from fastapi import Response
@@ -10,36 +10,50 @@ from memserver.agent.events import End, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
+from memserver.api.openai.addressing import HeadersDep, find_addressed
+from memserver.api.openai.asides import Aside, answer_aside, is_remembered
+from memserver.api.openai.client_tools import (
+    arguments_of,
+    function_call,
+    refuse_without_memory,
+    usage_of,
+)
 from memserver.api.openai.errors import RESPONSES, turn_failed
 from memserver.api.openai.requests import (
     CHAT_FIELDS,
     ChatRequest,
+    chat_prompt,
     chat_transcript,
     check_chat,
     has_instructions,
 )
 from memserver.api.openai.turns import (
     Key,
+    Posting,
     Repetitions,
     begin,
-    find_agent,
     finish_reason,
     finish_turn,
     start_turn,
     text_of,
     turn_id,
 )
-from memserver.messages import JsonObject, TokenUsage
+from memserver.messages import FunctionCall, JsonObject, TokenUsage
+from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import TurnRow
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
+
+LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 
 
 class Extra(BaseModel):
     """What OpenAI's answers don't have: the turn, for the API's other routes, and what had no effect."""
 
     agent_id: str = Field(examples=["0198f1c2-7a3b-7c4d-8e5f-0123456789ab"])
-    turn: int = Field(examples=[1])
+    turn: int | None = Field(
+        description="Null: there is none, and nothing of the request is remembered.", examples=[1]
+    )
     unused: list[str] = Field(examples=[["temperature"]])
     stop_reason: str | None = Field(
         default=None,
@@ -53,18 +67,45 @@ class Extra(BaseModel):
         more = ["system messages"] if instructions else []
         return cls(agent_id=str(turn.agent_id), turn=turn.turn, unused=[*unused, *more])
 
+    @classmethod
+    def of_aside(cls, agent: AgentRow, unused: list[str]) -> "Extra":
+        return cls(agent_id=str(agent.id), turn=None, unused=unused)
+
     def at(self, end: End) -> "Extra":
         call = end.message.call if isinstance(end, PausedTurn) else None
         update = {"stop_reason": end.stop_reason, "call_id": call.call.id if call else None}
         return self.model_copy(update=update)
 
 
+class CalledFunction(BaseModel):
+    """A function of the client's, and its arguments as JSON text."""
+
+    name: str = Field(examples=["get_weather"])
+    arguments: str = Field(examples=['{"city": "Oslo"}'])
+
+
+class CompletionCall(BaseModel):
+    """A call that the client has to run. Its result comes in a message of the role `tool`, with this id."""
+
+    id: str = Field(examples=["k3Xq9TbZ1"])
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class CompletionMessage(BaseModel):
-    """What the agent said."""
+    """What the agent said, or the one call that it waits for."""
 
     role: Literal["assistant"] = "assistant"
-    content: str = Field(examples=["Hello Ada!"])
+    content: str | None = Field(examples=["Hello Ada!"])
     refusal: None = None
+    tool_calls: list[CompletionCall] | None = None
+
+    @classmethod
+    def of(cls, text: str, call: FunctionCall | None) -> "CompletionMessage":
+        if call is None:
+            return cls(content=text)
+        function = CalledFunction(name=call.name, arguments=arguments_of(call))
+        return cls(content=text or None, tool_calls=[CompletionCall(id=call.id, function=function)])
 
 
 class Choice(BaseModel):
@@ -111,6 +152,21 @@ class Completion(BaseModel):
     usage: CompletionUsage
     memserver: Extra
 
+    @classmethod
+    def of(
+        cls, place: tuple[TurnRow, int], model: str, text: str, ended: End, extra: Extra
+    ) -> "Completion":
+        turn, after = place
+        message = CompletionMessage.of(text, function_call(ended, turn))
+        return cls(
+            id=turn_id("chatcmpl-", turn, after),
+            created=int(turn.created_at.timestamp()),
+            model=model,
+            choices=[Choice(message=message, finish_reason=finish_reason(ended, turn))],
+            usage=CompletionUsage.of(usage_of(ended, turn)),
+            memserver=extra.at(ended),
+        )
+
 
 @router.post(
     "/chat/completions",
@@ -121,45 +177,69 @@ async def create_completion(
     request: ChatRequest,
     services: ServicesDep,
     tenant: TenantDep,
+    headers: HeadersDep,
     key: Key = None,
     repetitions: Repetitions = 0,
 ) -> Response:
     """Say something to an agent, from a client of OpenAI's API.
+
+    Tools that the client sends are its own to run: the answer is the call, with finish_reason tool_calls, and the turn
+    continues with the request that has the result.
 
     The agent remembers the conversation, so of the messages it is given only what it has not read: what the
     user says after the last assistant message, and exchanges that another model answered.
     """
     check_chat(request)
     transcript = chat_transcript(request)
-    agent = await find_agent(services, tenant, request.model)
-    turn = await begin(services, tenant, agent, transcript, key=key, repeated=repetitions > 0)
+    fields = request.model_extra or {}
+    addressed = await find_addressed(services, tenant, request.model, fields, headers)
+    prompt = chat_prompt(request)
+    brought = request.turn_request
+    if not is_remembered(services, addressed, headers, prompt):
+        refuse_without_memory(brought)
+        most = fields.get("max_completion_tokens") or fields.get("max_tokens")
+        aside = await answer_aside(services, addressed.agent, prompt, most)
+        return _answer_aside(request, services.ping_seconds, addressed.agent, aside)
+    posting = Posting(key, repetitions > 0, headers.chat, brought)
+    turn, after = await begin(services, tenant, addressed.agent, transcript, posting)
     instructions = has_instructions([each.role for each in request.messages])
     extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
     if request.stream:
-        pieces = await start_turn(services, tenant, turn)
+        pieces = await start_turn(services, tenant, turn, after)
         options = request.stream_options
         counted = options is not None and options.include_usage is True
-        chunks = _Chunks(turn, request.model, extra, counted=counted)
+        chunks = _Chunks((turn, after), request.model, extra, counted=counted)
         return EventStream(chunks.of(pieces), services.ping_seconds)
-    result = await finish_turn(services, tenant, turn)
-    message = CompletionMessage(content=text_of(result.messages))
-    completion = Completion(
-        id=turn_id("chatcmpl-", turn),
-        created=int(turn.created_at.timestamp()),
-        model=request.model,
-        choices=[Choice(message=message, finish_reason=finish_reason(result.ended))],
-        usage=CompletionUsage.of(result.ended.usage),
-        memserver=extra.at(result.ended),
-    )
+    result = await finish_turn(services, tenant, turn, after)
+    text, place = text_of(result.messages), (turn, after)
+    completion = Completion.of(place, request.model, text, result.ended, extra)
+    return Response(completion.model_dump_json(), media_type="application/json")
+
+
+def _answer_aside(
+    request: ChatRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+) -> Response:
+    extra = Extra.of_aside(agent, request.unused((*CHAT_FIELDS, *LENGTH_FIELDS)))
+    place = (aside.turn, 0)
+    if request.stream:
+        options = request.stream_options
+        counted = options is not None and options.include_usage is True
+        chunks = _Chunks(place, request.model, extra, counted=counted)
+        return EventStream(chunks.of(aside.pieces()), ping_seconds)
+    completion = Completion.of(place, request.model, aside.text, aside.ended, extra)
     return Response(completion.model_dump_json(), media_type="application/json")
 
 
 class _Chunks:
-    def __init__(self, turn: TurnRow, model: str, extra: Extra, *, counted: bool) -> None:
+    def __init__(
+        self, place: tuple[TurnRow, int], model: str, extra: Extra, *, counted: bool
+    ) -> None:
+        turn, after = place
+        self._turn = turn
         self._counted = counted
         self._extra = extra
         self._head: JsonObject = {
-            "id": turn_id("chatcmpl-", turn),
+            "id": turn_id("chatcmpl-", turn, after),
             "object": "chat.completion.chunk",
             "created": int(turn.created_at.timestamp()),
             "model": model,
@@ -176,11 +256,19 @@ class _Chunks:
                 return
             else:
                 self._head["memserver"] = self._extra.at(piece).model_dump()
-                yield self._chunk({}, finish_reason(piece))
+                for delta in self._calling(function_call(piece, self._turn)):
+                    yield self._chunk({"tool_calls": [{"index": 0, **delta}]})
+                yield self._chunk({}, finish_reason(piece, self._turn))
                 if self._counted:
-                    usage = CompletionUsage.of(piece.usage).model_dump()
+                    usage = CompletionUsage.of(usage_of(piece, self._turn)).model_dump()
                     yield frame({**self._head, "choices": [], "usage": usage})
         yield "data: [DONE]\n\n"
+
+    def _calling(self, call: FunctionCall | None) -> Iterator[JsonObject]:
+        if call is not None:
+            named = {"name": call.name, "arguments": ""}
+            yield {"id": call.id, "type": "function", "function": named}
+            yield {"function": {"arguments": arguments_of(call)}}
 
     def _chunk(self, delta: JsonObject, reason: str | None = None) -> str:
         choice: dict[str, Any] = {

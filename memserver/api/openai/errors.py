@@ -11,9 +11,11 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memserver.agent.endings import as_json
 from memserver.agent.events import QueuedTurn
 from memserver.api.errors import DOCUMENTED, STATUS
-from memserver.errors import AgentWaits, ContextOverflow
+from memserver.api.paths import route_path
+from memserver.errors import AgentWaits, ContextOverflow, MemserverError
 from memserver.messages import JsonObject
 
 _PATHS = re.compile(r"^/v1/(chat/completions|responses|models)(/|$)")
@@ -68,6 +70,11 @@ def turn_failed(error: JsonObject) -> Refusal:
     return Refusal(_status(STATUS.get(error["code"], 500)), error, dict(_NEVER_AGAIN))
 
 
+def refuse_again(error: MemserverError) -> Refusal:
+    """One of our own errors that the same request would get again, though OpenAI's clients repeat one of its status."""
+    return Refusal(STATUS[error.code], as_json(error), dict(_NEVER_AGAIN))
+
+
 def queued(end: QueuedTurn) -> Refusal:
     """The agent's earlier turn waits for an answer to its call: the message is stored after it."""
     call = end.blocked_by.record
@@ -97,7 +104,6 @@ def no_previous_response(response_id: str) -> Refusal:
 
 def install(app: FastAPI) -> None:
     app.add_exception_handler(Refusal, _refuse)
-    app.add_middleware(OpenAIErrors)
 
 
 async def _refuse(_: Request, error: Exception) -> JSONResponse:
@@ -112,7 +118,7 @@ class OpenAIErrors:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and speaks_openai(scope["path"]):
+        if scope["type"] == "http" and speaks_openai(route_path(scope)):
             send = _Rewriting(send)
         await self._app(scope, receive, send)
 

@@ -8,8 +8,8 @@ from pydantic import BaseModel, Field
 
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.json_body import Router
+from memserver.api.openai.addressing import NO_MEMORY, PER_USER, find_agent
 from memserver.api.openai.errors import RESPONSES
-from memserver.api.openai.turns import find_agent
 from memserver.storage import agents
 from memserver.storage.agents import AgentRow
 from memserver.storage.rows import PageQuery
@@ -46,9 +46,12 @@ async def list_models(
     after: Annotated[UUID | None, Query(description="The `last_id` of the answer before.")] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> ModelList:
-    """List the agents, as models. OpenAI's clients read the first answer only."""
+    """List the agents, as models, without those that were made for users of another agent.
+
+    OpenAI's clients read the first answer only.
+    """
     async with services.database.tenant(tenant) as tx:
-        found = await agents.list_page(tx, PageQuery(limit + 1, after))
+        found = await agents.templates_page(tx, PageQuery(limit + 1, after))
     return ModelList(
         data=[Model.of(agent) for agent in found[:limit]],
         has_more=len(found) > limit,
@@ -58,5 +61,7 @@ async def list_models(
 
 @router.get("/models/{model:path}")
 async def get_model(model: str, services: ServicesDep, tenant: TenantDep) -> Model:
-    """Get one agent, by its name or id."""
-    return Model.of(await find_agent(services, tenant, model))
+    """Get one agent, by its name or id, or by another form of the name that requests may have."""
+    base = model.removesuffix(PER_USER).removesuffix(NO_MEMORY)
+    agent = await find_agent(services, tenant, base)
+    return Model.of(agent).model_copy(update={"id": agent.name + model.removeprefix(base)})

@@ -1,24 +1,36 @@
 """What OpenAI's clients send, as far as it concerns an agent; and what is refused of it.
 
 What an agent doesn't do and can be left out without breaking a promise is left out: a temperature, a limit
-of tokens, system messages. What would break one is refused: tools of the client's, a format of the answer.
+of tokens, system messages. What would break one is refused: several answers, sound, a background.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from memserver.agent.transcript import Said
+from memserver.api.openai.client_tools import read_form, read_results, read_tools
 from memserver.errors import InvalidInput
-from memserver.messages import JsonObject
+from memserver.messages import JsonObject, PromptMessage
+from memserver.text import clean
+from memserver.tools.turn_request import TurnRequest
 
 Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 Text = str | Objects | None
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _INSTRUCTIONS = ("system", "developer")
-_NO_TOOLS = "tools: an agent has its own tools and can't use the client's."
-_TOOLS_HINT = "Leave tools out of the request, or turn function calling off in the client."
+_ROLES = {"function_call": "assistant", "function_call_output": "tool"}
+"""Whose the items of a response's input are that are no messages."""
+_TOOLS = "Functions that the client runs; the agent may call them in this turn beside its own."
+_TOOL = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "The weather now.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+_CHAT_TOOL = {"type": "function", "function": {k: v for k, v in _TOOL.items() if k != "type"}}
 
 
 class OpenAIRequest(BaseModel):
@@ -57,6 +69,29 @@ class ChatRequest(OpenAIRequest):
     )
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    tools: Objects | None = Field(default=None, description=_TOOLS, examples=[[_CHAT_TOOL]])
+    tool_choice: str | JsonObject | None = Field(default=None, examples=["auto"])
+    response_format: JsonObject | None = Field(
+        default=None,
+        description="text, json_object, or json_schema, to which the answer is held.",
+        examples=[{"type": "json_object"}],
+    )
+
+    @property
+    def turn_request(self) -> TurnRequest:
+        """What it brings to its turn. Raises InvalidInput."""
+        results = [
+            (
+                each.role,
+                (each.model_extra or {}).get("tool_call_id"),
+                _text_of_result(each.content, f"messages[{n}]") if each.role == "tool" else None,
+            )
+            for n, each in enumerate(self.messages)
+        ]
+        form = read_form(self.response_format, "response_format")
+        return replace(
+            read_tools(self.tools, self.tool_choice), form=form, results=read_results(results)
+        )
 
 
 class ResponseRequest(OpenAIRequest):
@@ -72,21 +107,69 @@ class ResponseRequest(OpenAIRequest):
     )
     previous_response_id: str | None = None
     stream: bool | None = None
+    tools: Objects | None = Field(default=None, description=_TOOLS, examples=[[_TOOL]])
+    tool_choice: str | JsonObject | None = Field(default=None, examples=["auto"])
+    text: JsonObject | None = Field(
+        default=None,
+        description="Its format: text, json_object, or json_schema, to which the answer is held.",
+        examples=[{"format": {"type": "json_object"}}],
+    )
+
+    @property
+    def turn_request(self) -> TurnRequest:
+        """What it brings to its turn. Raises InvalidInput."""
+        results = []
+        for number, item in enumerate(self.items):
+            kind, output = item.get("type", "message"), None
+            if kind == "function_call_output":
+                output = _text_of_result(item.get("output"), f"input[{number}]")
+            results.append((_role_of(item), item.get("call_id"), output))
+        form = read_form((self.text or {}).get("format"), "text.format")
+        return replace(
+            read_tools(self.tools, self.tool_choice), form=form, results=read_results(results)
+        )
+
+    @property
+    def items(self) -> list[JsonObject]:
+        if isinstance(self.input, str):
+            return [{"role": "user", "content": self.input}]
+        return self.input
 
 
-CHAT_FIELDS = ("model", "messages", "stream", "stream_options", "n", "tools", "tool_choice")
-RESPONSE_FIELDS = ("model", "input", "previous_response_id", "stream", "tools", "tool_choice")
+CHAT_FIELDS = (
+    "model",
+    "messages",
+    "stream",
+    "stream_options",
+    "n",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "response_format",
+)
+RESPONSE_FIELDS = (
+    "model",
+    "input",
+    "previous_response_id",
+    "stream",
+    "tools",
+    "tool_choice",
+    "parallel_tool_calls",
+    "text",
+)
 
 
 def check_chat(request: ChatRequest) -> None:
     """Refuse what an agent can't do. Raises InvalidInput."""
     extra = request.model_extra or {}
-    _check_tools(extra)
-    if extra.get("functions"):
-        raise InvalidInput(_NO_TOOLS.replace("tools:", "functions:"), hint=_TOOLS_HINT)
+    _check_end([each.role for each in request.messages], "messages")
+    for name, now in (("functions", "tools"), ("function_call", "tool_choice")):
+        if extra.get(name):
+            raise InvalidInput(
+                f"{name}: this older form is not taken.", hint=f"Send {now} instead."
+            )
     if extra.get("n") not in (None, 1):
         raise InvalidInput("n: an agent gives one answer.", hint="Leave n out.")
-    _check_format("response_format", extra.get("response_format"))
     for name in ("logprobs", "top_logprobs", "audio"):
         if extra.get(name):
             raise InvalidInput(f"{name}: an agent doesn't give this.", hint=f"Leave {name} out.")
@@ -95,9 +178,7 @@ def check_chat(request: ChatRequest) -> None:
 def check_response(request: ResponseRequest) -> None:
     """Refuse what an agent can't do. Raises InvalidInput."""
     extra = request.model_extra or {}
-    _check_tools(extra)
-    text = extra.get("text")
-    _check_format("text.format", text.get("format") if isinstance(text, dict) else None)
+    _check_end([_role_of(item) for item in request.items], "input")
     for name in ("background", "conversation", "prompt"):
         if extra.get(name):
             raise InvalidInput(f"{name}: it is not supported here.", hint=f"Leave {name} out.")
@@ -114,17 +195,45 @@ def chat_transcript(request: ChatRequest) -> list[Said]:
 
 def response_transcript(request: ResponseRequest) -> list[Said]:
     """What was said, of a response's input. Raises InvalidInput."""
-    if isinstance(request.input, str):
-        return [Said("user", request.input)]
     return list(
         _transcript(
             [
-                (str(item.get("role", "")), item.get("content"), f"input[{n}]")
-                for n, item in enumerate(request.input)
-                if item.get("type", "message") == "message"
+                (_role_of(item), item.get("content"), f"input[{n}]")
+                for n, item in enumerate(request.items)
+                if item.get("type", "message") in ("message", *_ROLES)
             ]
         )
     )
+
+
+def chat_prompt(request: ChatRequest) -> list[PromptMessage]:
+    """All that a chat's messages say, as a model without memory is asked."""
+    return _prompt(
+        [(each.role, each.content, f"messages[{n}]") for n, each in enumerate(request.messages)]
+    )
+
+
+def response_prompt(request: ResponseRequest) -> list[PromptMessage]:
+    """All that a response's instructions and input say, as a model without memory is asked."""
+    instructions = (request.model_extra or {}).get("instructions")
+    first = [{"role": "system", "content": instructions}] if instructions else []
+    return _prompt(
+        [
+            (str(item.get("role", "")), item.get("content"), f"input[{n}]")
+            for n, item in enumerate([*first, *request.items])
+        ]
+    )
+
+
+def _prompt(messages: Sequence[tuple[str, Any, str]]) -> list[PromptMessage]:
+    said: list[PromptMessage] = []
+    for role, content, place in messages:
+        text = clean(_text(content, place, strict=False))
+        if role in _INSTRUCTIONS:
+            said.append(PromptMessage("system", text))
+        elif role in ("user", "assistant"):
+            said.append(PromptMessage("user" if role == "user" else "assistant", text))
+    return said
 
 
 def has_instructions(roles: Sequence[object]) -> bool:
@@ -162,15 +271,25 @@ def _text(content: object, place: str, *, strict: bool) -> str:
     return "\n".join(texts)
 
 
-def _check_tools(extra: JsonObject) -> None:
-    if extra.get("tools") and extra.get("tool_choice") != "none":
-        raise InvalidInput(_NO_TOOLS, hint=_TOOLS_HINT)
+def _role_of(item: JsonObject) -> str:
+    return _ROLES.get(str(item.get("type")), str(item.get("role", "")))
 
 
-def _check_format(name: str, wanted: object) -> None:
-    kind = wanted.get("type") if isinstance(wanted, dict) else None
-    if kind not in (None, "text"):
+def _text_of_result(content: object, place: str) -> str:
+    text: object = [content] if isinstance(content, dict) else content
+    return _text(text, place, strict=True)
+
+
+def _check_end(roles: Sequence[object], place: str) -> None:
+    """Check that the last thing but instructions is for the agent to answer. Raises InvalidInput."""
+    said = [role for role in roles if role not in _INSTRUCTIONS]
+    if not said:
         raise InvalidInput(
-            f"{name}: an agent answers in text; it can't be held to {kind}.",
-            hint=f"Leave {name} out.",
+            f"{place}: there are instructions only, and an agent has its own.",
+            hint="Say something as the user; the agent's instructions are its system prompt and working context.",
+        )
+    if said[-1] == "assistant":
+        raise InvalidInput(
+            f"{place}: the last message is the assistant's, and an agent doesn't continue one.",
+            hint="End with what the user says, or with the result of a tool.",
         )

@@ -1,29 +1,45 @@
 """Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, Literal
 
 from fastapi import Response
 from pydantic import BaseModel, Field
 
+from memserver.agent.call_answers import is_of_request
 from memserver.agent.events import End, EndedTurn, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
 from memserver.api.json_body import Router
+from memserver.api.openai.addressing import (
+    Addressed,
+    Headers,
+    HeadersDep,
+    find_addressed,
+)
+from memserver.api.openai.asides import Aside, answer_aside, is_remembered
 from memserver.api.openai.chat import Extra
+from memserver.api.openai.client_tools import (
+    arguments_of,
+    function_call,
+    refuse_without_memory,
+    usage_of,
+)
 from memserver.api.openai.errors import RESPONSES, no_previous_response
 from memserver.api.openai.requests import (
     RESPONSE_FIELDS,
     ResponseRequest,
     check_response,
     has_instructions,
+    response_prompt,
     response_transcript,
 )
 from memserver.api.openai.turns import (
     Key,
+    Posting,
     Repetitions,
     begin,
-    find_agent,
     find_turn,
     finish_turn,
     start_turn,
@@ -31,7 +47,7 @@ from memserver.api.openai.turns import (
     turn_id,
 )
 from memserver.errors import InvalidInput, NotFound
-from memserver.messages import JsonObject, TokenUsage
+from memserver.messages import FunctionCall, JsonObject, TokenUsage
 from memserver.storage import recall
 from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import PLACES_PER_TURN, TurnRow
@@ -39,7 +55,7 @@ from memserver.wiring.services import Services
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
 
-Status = Literal["completed", "failed", "in_progress", "incomplete"]
+Status = Literal["completed", "failed", "in_progress", "incomplete", "cancelled"]
 
 
 class OutputText(BaseModel):
@@ -59,6 +75,22 @@ class OutputMessage(BaseModel):
     status: Literal["completed", "in_progress"]
     role: Literal["assistant"] = "assistant"
     content: list[OutputText]
+
+
+class OutputCall(BaseModel):
+    """A call that the client has to run. Its result comes as a function_call_output with this call_id."""
+
+    type: Literal["function_call"] = "function_call"
+    id: str = Field(examples=["fc_k3Xq9TbZ1"])
+    call_id: str = Field(examples=["k3Xq9TbZ1"])
+    name: str = Field(examples=["get_weather"])
+    arguments: str = Field(examples=['{"city": "Oslo"}'])
+    status: Literal["completed", "in_progress"] = "completed"
+
+    @classmethod
+    def of(cls, call: FunctionCall) -> "OutputCall":
+        arguments = arguments_of(call)
+        return cls(id=f"fc_{call.id}", call_id=call.id, name=call.name, arguments=arguments)
 
 
 class CachedTokens(BaseModel):
@@ -114,7 +146,7 @@ class ResponseObject(BaseModel):
     created_at: int = Field(examples=[1770465600])
     status: Status
     model: str = Field(examples=["sam"])
-    output: list[OutputMessage]
+    output: list[OutputMessage | OutputCall]
     error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
     instructions: None = None
@@ -123,7 +155,7 @@ class ResponseObject(BaseModel):
     previous_response_id: str | None = None
     store: Literal[True] = True
     text: dict[str, Any] = {"format": {"type": "text"}}
-    tool_choice: Literal["none"] = "none"
+    tool_choice: Any = "none"
     tools: list[Any] = []
     usage: ResponseUsage | None = None
     memserver: Extra
@@ -138,6 +170,7 @@ async def create_response(
     request: ResponseRequest,
     services: ServicesDep,
     tenant: TenantDep,
+    headers: HeadersDep,
     key: Key = None,
     repetitions: Repetitions = 0,
 ) -> Response:
@@ -147,14 +180,27 @@ async def create_response(
     """
     check_response(request)
     transcript = response_transcript(request)
-    agent = await _agent(services, tenant, request)
-    turn = await begin(services, tenant, agent, transcript, key=key, repeated=repetitions > 0)
-    answer = _Answer(request.model or agent.name, turn, _extra(turn, request))
-    answer.previous = request.previous_response_id
+    addressed, answered = await _addressed(services, tenant, request, headers)
+    agent, brought = addressed.agent, request.turn_request
+    if not is_remembered(services, addressed, headers, prompt := response_prompt(request)):
+        refuse_without_memory(brought)
+        most = (request.model_extra or {}).get("max_output_tokens")
+        aside = await answer_aside(services, agent, prompt, most)
+        return _answer_aside(request, services.ping_seconds, agent, aside)
+    chat = headers.chat if answered is None else replace(headers.chat, after=answered)
+    posting = Posting(key, repetitions > 0, chat, brought)
+    turn, after = await begin(services, tenant, agent, transcript, posting)
+    answer = _Answer(request.model or agent.name, turn, after, _extra(turn, request))
+    answer.echo = {"previous_response_id": request.previous_response_id}
+    if request.tools:
+        choice = request.tool_choice or "auto"
+        answer.echo |= {"tools": request.tools, "tool_choice": choice}
+    if request.text:
+        answer.echo["text"] = request.text
     if request.stream:
-        pieces = await start_turn(services, tenant, turn)
+        pieces = await start_turn(services, tenant, turn, after)
         return EventStream(_Writer(answer).of(pieces), services.ping_seconds)
-    result = await finish_turn(services, tenant, turn)
+    result = await finish_turn(services, tenant, turn, after)
     whole = answer.ended(text_of(result.messages), result.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
 
@@ -164,12 +210,15 @@ async def get_response(
     response_id: str, services: ServicesDep, tenant: TenantDep
 ) -> ResponseObject:
     """Get a response again, or see how it stands."""
-    agent, turn = await find_turn(services, tenant, response_id)
-    answer = _Answer(agent.name, turn, Extra.of(turn, [], instructions=False))
+    agent, turn, after = await find_turn(services, tenant, response_id)
+    answer = _Answer(agent.name, turn, after, Extra.of(turn, [], instructions=False))
+    start, end = after + 1 if after else turn.first_position, turn.first_position + PLACES_PER_TURN
     async with services.database.tenant(tenant) as tx:
-        messages = await recall.queue(
-            tx, agent.id, turn.first_position, turn.first_position + PLACES_PER_TURN
-        )
+        messages = await recall.queue(tx, agent.id, start, end)
+    for number, message in enumerate(messages):
+        if is_of_request(message, turn):
+            paused = PausedTurn(turn.turn, turn.steps, turn.usage, message)
+            return answer.ended(text_of(messages[:number]), paused)
     if turn.state == "requires_action" and messages:
         paused = PausedTurn(turn.turn, turn.steps, turn.usage, messages[-1])
         return answer.ended(text_of(messages), paused)
@@ -180,22 +229,38 @@ async def get_response(
     return answer.ended(text_of(messages), ended)
 
 
-async def _agent(services: Services, tenant: str, request: ResponseRequest) -> AgentRow:
-    previous = None
+def _answer_aside(
+    request: ResponseRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+) -> Response:
+    extra = Extra.of_aside(agent, request.unused((*RESPONSE_FIELDS, "max_output_tokens")))
+    answer = _Answer(request.model or agent.name, aside.turn, 0, extra)
+    if request.stream:
+        return EventStream(_Writer(answer).of(aside.pieces()), ping_seconds)
+    whole = answer.ended(aside.text, aside.ended)
+    return Response(whole.model_dump_json(), media_type="application/json")
+
+
+async def _addressed(
+    services: Services, tenant: str, request: ResponseRequest, headers: Headers
+) -> tuple[Addressed, int | None]:
+    """The agent that a request is for, and up to where its history has the response that it continues."""
+    previous = after = None
     if request.previous_response_id is not None:
         try:
-            previous, _ = await find_turn(services, tenant, request.previous_response_id)
+            previous, turn, _ = await find_turn(services, tenant, request.previous_response_id)
+            after = turn.first_position + PLACES_PER_TURN - 1
         except NotFound as error:
             raise no_previous_response(request.previous_response_id) from error
     if request.model is None:
         if previous is None:
             raise InvalidInput("model: the agent's name or id is wanted.")
-        return previous
-    agent = await find_agent(services, tenant, request.model)
-    if previous is not None and previous.id != agent.id:
+        return Addressed(previous), after
+    fields = request.model_extra or {}
+    addressed = await find_addressed(services, tenant, request.model, fields, headers)
+    if previous is not None and previous.id != addressed.agent.id:
         assert request.previous_response_id is not None
         raise no_previous_response(request.previous_response_id)
-    return agent
+    return addressed, after
 
 
 def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:
@@ -205,15 +270,16 @@ def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:
 
 
 class _Answer:
-    def __init__(self, model: str, turn: TurnRow, extra: Extra) -> None:
+    def __init__(self, model: str, turn: TurnRow, after: int, extra: Extra) -> None:
         self._model = model
         self._turn = turn
+        self._after = after
         self._extra = extra
-        self.previous: str | None = None
+        self.echo: JsonObject = {}
 
     @property
     def message_id(self) -> str:
-        return turn_id("msg_", self._turn)
+        return turn_id("msg_", self._turn, self._after)
 
     def begun(self) -> ResponseObject:
         """Before there is an answer."""
@@ -221,11 +287,16 @@ class _Answer:
 
     def ended(self, text: str, ended: End) -> ResponseObject:
         self._extra = self._extra.at(ended)
-        output = [self.message(text)] if text else []
-        usage = ResponseUsage.of(ended.usage)
+        output: list[OutputMessage | OutputCall] = [self.message(text)] if text else []
+        call = self.call(ended)
+        if call is not None:
+            output.append(call)
+        usage = ResponseUsage.of(usage_of(ended, self._turn))
         if ended.error is not None:
             error = ResponseError(code="server_error", message=ended.error["message"])
             return self._whole("failed", output, error=error, usage=usage)
+        if ended.stop_reason == "cancelled":
+            return self._whole("cancelled", output, usage=usage)
         if ended.stop_reason == "max_steps":
             cut = IncompleteDetails()
             return self._whole("incomplete", output, incomplete_details=cut, usage=usage)
@@ -235,15 +306,24 @@ class _Answer:
         content = [OutputText(text=text)]
         return OutputMessage(id=self.message_id, status="completed", content=content)
 
-    def _whole(self, status: Status, output: list[OutputMessage], **more: Any) -> ResponseObject:  # noqa: ANN401
+    def call(self, ended: End) -> OutputCall | None:
+        call = function_call(ended, self._turn)
+        return None if call is None else OutputCall.of(call)
+
+    def _whole(
+        self,
+        status: Status,
+        output: list[OutputMessage | OutputCall],
+        **more: Any,  # noqa: ANN401
+    ) -> ResponseObject:
         return ResponseObject(
-            id=turn_id("resp_", self._turn),
+            id=turn_id("resp_", self._turn, self._after),
             created_at=int(self._turn.created_at.timestamp()),
             status=status,
             model=self._model,
             output=output,
-            previous_response_id=self.previous,
             memserver=self._extra,
+            **self.echo,
             **more,
         )
 
@@ -275,8 +355,13 @@ class _Writer:
     def _end(self, ended: End) -> list[str]:
         """The end, whichever it is."""
         closing = self._close() if self._text else []
+        call = self._answer.call(ended)
+        if call is not None:
+            closing += self._call(call, output_index=1 if self._text else 0)
         whole = self._answer.ended(self._text, ended)
-        return [*closing, self._event(f"response.{whole.status}", response=whole.model_dump())]
+        # OpenAI's streams have no event of a cancelled response.
+        kind = "incomplete" if whole.status == "cancelled" else whole.status
+        return [*closing, self._event(f"response.{kind}", response=whole.model_dump())]
 
     @property
     def _place(self) -> JsonObject:
@@ -300,6 +385,19 @@ class _Writer:
             self._event("response.output_text.done", **place, text=text, logprobs=[]),
             self._event("response.content_part.done", **place, part=part),
             self._event("response.output_item.done", output_index=0, item=item),
+        ]
+
+    def _call(self, call: OutputCall, *, output_index: int) -> list[str]:
+        begun = call.model_copy(update={"status": "in_progress", "arguments": ""}).model_dump()
+        place = {"item_id": call.id, "output_index": output_index}
+        text, kind = call.arguments, "response.function_call_arguments"
+        return [
+            self._event("response.output_item.added", output_index=output_index, item=begun),
+            self._event(f"{kind}.delta", **place, delta=text),
+            self._event(f"{kind}.done", **place, name=call.name, arguments=text),
+            self._event(
+                "response.output_item.done", output_index=output_index, item=call.model_dump()
+            ),
         ]
 
     def _event(self, kind: str, **data: Any) -> str:  # noqa: ANN401 - JSON

@@ -6,11 +6,12 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 from uuid import UUID
 
 from fastapi import Header
 
+from memserver.agent.chats import ChatHint
 from memserver.agent.conversation import TurnResult
 from memserver.agent.endings import as_json
 from memserver.agent.events import (
@@ -21,15 +22,16 @@ from memserver.agent.events import (
     QueuedTurn,
     StepCommitted,
 )
-from memserver.agent.transcript import BETWEEN, Said, unread
+from memserver.agent.transcript import BETWEEN, Said, says_something, unread
 from memserver.api.errors import log_if_database
-from memserver.api.openai.errors import no_model, queued, turn_failed
+from memserver.api.openai.client_tools import check_request, continue_turn, function_call
+from memserver.api.openai.errors import queued, turn_failed
 from memserver.errors import InvalidInput, MemserverError, NotFound
 from memserver.messages import Entry
 from memserver.storage import agents, inbox
 from memserver.storage.agents import AgentRow
-from memserver.storage.inbox import NewMessage, TurnRow
-from memserver.text import clean
+from memserver.storage.inbox import PLACES_PER_TURN, NewMessage, TurnRow
+from memserver.tools.turn_request import NO_REQUEST, TurnRequest
 from memserver.wire.events import MessageDelta
 from memserver.wiring.services import Services
 
@@ -37,7 +39,7 @@ FIRST_SECONDS = 1.0
 """How long a stream waits for its first piece, so that a turn that fails at once is a status and not an event."""
 LONGEST_TEXT = 1_000_000
 MOST_PAST = 10_000
-_TURN_ID = re.compile(r"^(?:chatcmpl-|resp_)([0-9a-f]{32})_(\d{1,18})$")
+_TURN_ID = re.compile(r"^(?:chatcmpl-|resp_)([0-9a-f]{32})_(\d{1,18})(?:_(\d{1,3}))?$")
 
 Key = Annotated[
     str | None,
@@ -59,34 +61,34 @@ Repetitions = Annotated[
 ]
 
 
-async def find_agent(services: Services, tenant: str, model: str) -> AgentRow:
-    """The agent of this name or id. Raises Refusal."""
-    model = clean(model)
-    async with services.database.tenant(tenant) as tx:
-        try:
-            return await agents.find(tx, model)
-        except NotFound as error:
-            raise no_model(model) from error
+class Posting(NamedTuple):
+    """How a request came: its key, whether the client has sent it before, what it says of the chat, and what it brings."""
+
+    key: str | None
+    repeated: bool
+    chat: ChatHint
+    request: TurnRequest = NO_REQUEST
 
 
 async def begin(
-    services: Services,
-    tenant: str,
-    agent: AgentRow,
-    transcript: Sequence[Said],
-    *,
-    key: str | None,
-    repeated: bool,
-) -> TurnRow:
+    services: Services, tenant: str, agent: AgentRow, transcript: Sequence[Said], posting: Posting
+) -> tuple[TurnRow, int]:
     """Post what of the transcript is new to the agent; a request that is repeated finds its turn again.
+
+    Returns:
+        The turn, and the position after which lies what answers the request.
 
     Raises:
         InvalidInput: nothing is new.
     """
+    key, request = posting.key, posting.request
+    await check_request(services, agent, request)
+    if request.results and not says_something(transcript):
+        return await continue_turn(services, tenant, agent, request, key)
     async with services.database.tenant(tenant) as tx:
-        new = await unread(tx, agent.id, transcript)
-        if repeated and key is None and new.same is not None:
-            return await inbox.get_turn(tx, agent.id, new.same)
+        new = await unread(tx, agent.id, transcript, posting.chat)
+        if posting.repeated and key is None and new.same is not None:
+            return await inbox.get_turn(tx, agent.id, new.same), 0
     if len(new.text) > LONGEST_TEXT:
         raise InvalidInput(f"messages: a text may have {LONGEST_TEXT:,} characters.")
     if len(new.past) > MOST_PAST:
@@ -95,27 +97,33 @@ async def begin(
             hint="Import them by POST /v1/agents/{agent}/messages/import.",
         )
     if new.past:
-        messages = [NewMessage(said.text, 0, said.role) for said in new.past]
+        messages = [NewMessage(each.text, 0, each.role, chat=new.chat.id) for each in new.past]
         await services.conversation.import_messages(
             tenant, agent.id, messages, key=_key_of(new.past)
         )
-    return await services.conversation.post(tenant, agent.id, new.text, key=key)
+    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note)
+    turn = await services.conversation.post(tenant, agent.id, message, key=key, request=request)
+    return turn, 0
 
 
-def turn_id(kind: str, turn: TurnRow) -> str:
-    """By which a client knows the answer: `kind` is chatcmpl- or resp_."""
-    return f"{kind}{turn.agent_id.hex}_{turn.turn}"
+def turn_id(kind: str, turn: TurnRow, after: int = 0) -> str:
+    """By which a client knows the answer: `kind` is chatcmpl- or resp_; `after` is where it begins in the turn."""
+    place = f"_{after % PLACES_PER_TURN}" if after else ""
+    return f"{kind}{turn.agent_id.hex}_{turn.turn}{place}"
 
 
-async def find_turn(services: Services, tenant: str, response_id: str) -> tuple[AgentRow, TurnRow]:
-    """The turn of such an id, and its agent. Raises NotFound."""
+async def find_turn(
+    services: Services, tenant: str, response_id: str
+) -> tuple[AgentRow, TurnRow, int]:
+    """The agent and the turn of such an id, and where in it the answer begins. Raises NotFound."""
     match = _TURN_ID.match(response_id)
     try:
         if match is None:
             raise NotFound("It is no id of an answer.")
         async with services.database.tenant(tenant) as tx:
             agent = await agents.get(tx, UUID(match[1]))
-            return agent, await inbox.get_turn(tx, agent.id, min(int(match[2]), 2**62))
+            turn = await inbox.get_turn(tx, agent.id, min(int(match[2]), 2**62))
+            return agent, turn, turn.first_position + int(match[3]) if match[3] else 0
     except NotFound as error:
         raise NotFound(
             f"There is no response {response_id[:100]!r}.",
@@ -127,14 +135,16 @@ def text_of(messages: Sequence[Entry]) -> str:
     return BETWEEN.join(each.text for each in messages if each.role == "assistant" and each.text)
 
 
-def finish_reason(ended: End) -> str:
+def finish_reason(ended: End, turn: TurnRow) -> str:
     """Why the answer ends, as a chat completion says it; `Extra.stop_reason` has more to say."""
+    if function_call(ended, turn) is not None:
+        return "tool_calls"
     return "length" if ended.stop_reason == "max_steps" else "stop"
 
 
-async def finish_turn(services: Services, tenant: str, turn: TurnRow) -> TurnResult:
+async def finish_turn(services: Services, tenant: str, turn: TurnRow, after: int = 0) -> TurnResult:
     """What came of the turn. Raises Refusal: it failed, or is queued after a call that waits."""
-    result = await services.conversation.result(tenant, turn)
+    result = await services.conversation.result(tenant, turn, after=after, by_request=True)
     _check(result.ended)
     return result
 
@@ -146,15 +156,24 @@ def _check(end: End) -> None:
         raise queued(end)
 
 
-async def start_turn(services: Services, tenant: str, turn: TurnRow) -> AsyncIterator[str | End]:
+async def start_turn(
+    services: Services, tenant: str, turn: TurnRow, after: int = 0
+) -> AsyncIterator[str | End]:
     """The turn as text to show, piece by piece, and its end; returns when there is a piece, or soon without one.
 
     Raises:
         Refusal: the turn failed at once, or is queued; later the stream reports it.
     """
-    pieces = _pieces(services.conversation.follow(tenant, turn, text=True))
+    following = services.conversation.follow(tenant, turn, text=True, after=after, by_request=True)
+    pieces = _pieces(following)
     first = asyncio.ensure_future(anext(pieces))
     await asyncio.wait([first], timeout=min(FIRST_SECONDS, services.ping_seconds))
+    if not first.done():
+        async with services.database.tenant(tenant) as tx:
+            blocked = await services.conversation.find_blocker(tx, turn)
+        if blocked is not None:
+            first.cancel()
+            raise queued(blocked)
     if first.done() and isinstance(end := first.result(), End):
         await pieces.aclose()
         _check(end)

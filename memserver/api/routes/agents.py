@@ -85,10 +85,11 @@ async def update_agent(agent_id: AgentId, change: AgentChange, begin: BeginDep) 
 
 
 @router.delete("/{agent}", status_code=204)
-async def delete_agent(agent_id: AgentId, begin: BeginDep) -> None:
+async def delete_agent(agent_id: AgentId, begin: BeginDep, services: ServicesDep) -> None:
     """Delete an agent with its whole memory."""
     async with begin() as tx:
         await agents.delete(tx, agent_id)
+    services.worker.stop(agent_id)
 
 
 @router.post("/{agent}/fork", status_code=201)

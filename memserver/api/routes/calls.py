@@ -10,7 +10,7 @@ from memserver.api.json_body import Router
 from memserver.api.routes.messages import IdempotencyKey, respond, streamed
 from memserver.api.schemas.answers import turn_status, waiting_call
 from memserver.api.schemas.tools import ApprovalIn, CallResultIn
-from memserver.storage import agents, calls, inbox
+from memserver.storage import agents, calls
 from memserver.tools.foreign import cut
 from memserver.wire.base import Page
 from memserver.wire.messages import Answer, Turn, WaitingCall
@@ -78,10 +78,11 @@ async def cancel_turn(
     turn: int,
     services: ServicesDep,
     tenant: TenantDep,
-    key: IdempotencyKey = None,
+    _key: IdempotencyKey = None,
 ) -> Turn:
-    """End a turn that waits for an answer. Its call doesn't run; what came in meanwhile is worked next."""
-    found = await services.conversation.cancel(tenant, agent_id, min(turn, 2**62), key=key)
-    await services.conversation.result(tenant, found)
-    async with services.database.tenant(tenant) as tx:
-        return turn_status(await inbox.get_turn(tx, agent_id, found.turn))
+    """End a turn at once, whether it is queued, runs or waits for an answer.
+
+    What it has committed stays. The request to the model ends, and a tool that runs; a call that waits doesn't run.
+    What came in meanwhile is worked next. To cancel it again is no error; a turn that ended otherwise gets 409 `turn_ended`.
+    """
+    return turn_status(await services.conversation.cancel(tenant, agent_id, min(turn, 2**62)))

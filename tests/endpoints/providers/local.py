@@ -119,11 +119,11 @@ GEMMA_2 = replace(
 
 
 def _with_channel(asked: Asked, reply: Reply) -> Reply:
-    """Names with what leaks behind them, another one each time; the first one is clean."""
+    """Names with what leaks after them, another one each time; the first one is clean."""
     number = asked.memory.count("names")
-    behind = ("", "<|channel|>commentary", "<|channel|>analysis", "<|constrain|>json")[number % 4]
+    leaks = ("", "<|channel|>commentary", "<|channel|>analysis", "<|constrain|>json")[number % 4]
     before = "functions." if number % 2 else ""
-    calls = [{**call, "name": f"{before}{call['name']}{behind}"} for call in reply.calls]
+    calls = [{**call, "name": f"{before}{call['name']}{leaks}"} for call in reply.calls]
     return replace(reply, calls=tuple(calls))
 
 

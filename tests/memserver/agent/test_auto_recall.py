@@ -97,7 +97,7 @@ async def test_the_servers_setting_holds_for_agents_that_say_nothing_and_the_flo
 
 
 class Failing(HashingEmbedder):
-    """Works until it is told to fail or to hang."""
+    """Works until it is asked to fail or to hang."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -117,7 +117,7 @@ async def test_a_compaction_that_comes_too_late_changes_nothing(database: OneDat
         assert "Notes 1." not in str(server.rows(SUMMARIES))
 
 
-async def test_a_turn_goes_on_with_the_queue_that_a_compaction_beside_it_left(
+async def test_a_turn_continues_with_the_queue_that_a_compaction_beside_it_left(
     database: OneDatabase,
 ) -> None:
     held = Held(

@@ -1,4 +1,4 @@
-"""An agent whose model the endpoint doesn't have: told clearly, nothing lost, mended by loading or changing."""
+"""An agent whose model the endpoint doesn't have: reported clearly, nothing lost, fixed by loading or changing."""
 
 import asyncio
 from pathlib import Path
@@ -10,9 +10,9 @@ from tests.support.model_endpoint import endpoint, give_model, load, serving_ove
 from tests.support.server import OneDatabase
 
 
-@pytest.mark.parametrize("mended", ["loaded", "changed"])
-async def test_a_missing_adapter_is_told_and_mended(
-    database: OneDatabase, tmp_path: Path, mended: str
+@pytest.mark.parametrize("fixed", ["loaded", "changed"])
+async def test_a_missing_adapter_is_reported_and_fixed(
+    database: OneDatabase, tmp_path: Path, fixed: str
 ) -> None:
     (tmp_path / "adapter_config.json").write_text("{}", encoding="utf-8")
     with endpoint(lambda prompt, _: say(f"I read {len(prompt)} messages.")) as model:
@@ -23,7 +23,7 @@ async def test_a_missing_adapter_is_told_and_mended(
             )
             error = failed.json()["error"]
             turn = await server.get(f"{agent}/turns/1")
-            if mended == "loaded":
+            if fixed == "loaded":
                 load(model, "late-1234", tmp_path)
             else:
                 await give_model(server, agent, None)

@@ -80,7 +80,7 @@ async def test_openai_clients_see_them_joined_and_what_they_send_back_is_known(
     assert kinds == [("message",)]
 
 
-async def test_an_answer_in_the_last_step_ends_the_turn_whatever_it_asks_for(
+async def test_an_answer_in_the_last_step_ends_the_turn_whatever_it_requests(
     database: OneDatabase,
 ) -> None:
     model = ScriptedModel([say("Hello!", **MORE)])
@@ -91,7 +91,7 @@ async def test_an_answer_in_the_last_step_ends_the_turn_whatever_it_asks_for(
 
 
 @pytest.mark.parametrize(("small", "offered"), [(False, True), (True, False)])
-async def test_models_too_small_to_think_are_not_told_of_it(
+async def test_models_too_small_to_think_are_not_asked_to(
     database: OneDatabase, small: bool, offered: bool
 ) -> None:
     model = ScriptedModel([say("Hello!")])

@@ -171,8 +171,10 @@ async def say(server: Server, agent: str, text: str, *, stream: bool) -> str:
     if not stream:
         return str((await server.say(agent, text))["text"])
     events = await server.events(agent, text)
-    [message] = [told["text"] for kind, told in events if kind == "message"]
-    assert "".join(told["text"] for kind, told in events if kind == "message_delta") == message
+    [message] = [reported["text"] for kind, reported in events if kind == "message"]
+    assert (
+        "".join(reported["text"] for kind, reported in events if kind == "message_delta") == message
+    )
     return str(message)
 
 

@@ -43,7 +43,7 @@ summaries = st.sampled_from(
 
 @dataclass
 class World:
-    """What the model does in one example, and all that the summariser was told."""
+    """What the model does in one example, and all that the summariser read."""
 
     steps: list[str] = field(default_factory=lambda: ["say"])
     summaries: list[str | Exception] = field(default_factory=lambda: ["Notes."], repr=False)
@@ -86,7 +86,7 @@ class World:
         return await extract(old, lines, limit, count)
 
     @property
-    def told(self) -> str:
+    def reported(self) -> str:
         """All that the summariser or its stand-in was given."""
         asked = [message.text for prompt in self.model.writes for message in prompt]
         return "\n".join([*asked, *self.extracted])
@@ -160,7 +160,7 @@ async def test_nothing_is_lost_every_prompt_fits_and_the_model_is_asked_boundedl
     # given to the summariser or to its stand-in.
     assert [content for _, role, content in stored if role == "user"] == posted
     assert all(
-        content.split()[0] in world.told
+        content.split()[0] in world.reported
         for _, role, content in evicted
         if content and role != "system"
     )
@@ -172,10 +172,10 @@ async def test_nothing_is_lost_every_prompt_fits_and_the_model_is_asked_boundedl
     )
     assert open_calls == []
     for seen in world.model.seen:
-        for message, behind in zip(seen.prompt, [*seen.prompt[1:], None], strict=True):
+        for message, following in zip(seen.prompt, [*seen.prompt[1:], None], strict=True):
             if message.role == "assistant":
-                assert behind is not None
-                assert (behind.role, behind.call) == ("tool", message.call)
+                assert following is not None
+                assert (following.role, following.call) == ("tool", message.call)
     # Every prompt fits the agent's window, and so would the next.
     assert all(
         size(world.model, seen.prompt, seen.tools) + RESERVED <= window for seen in world.model.seen

@@ -90,10 +90,10 @@ async def test_an_empty_text_is_said_to_the_model_and_never_to_the_person(
     model = ScriptedModel(summary=lambda _: written.pop(0))
     async with serving(database, model) as server:
         agent = await server.create_agent(sections=[], options=CHAT)
-        mended = await server.say(agent, "Hi!")
+        fixed = await server.say(agent, "Hi!")
         failed = await server.http.post(f"/v1/agents/{agent}/messages", json={"text": "And?"})
         history = await server.get(f"{agent}/messages")
-    assert mended["text"] == "Sorry. Hello!"
+    assert fixed["text"] == "Sorry. Hello!"
     role, note = shown(model.writes[1])[-1]
     assert role == "user"
     assert note.startswith("[system] Your last answer was empty")
@@ -103,7 +103,7 @@ async def test_an_empty_text_is_said_to_the_model_and_never_to_the_person(
     ] == []
 
 
-async def test_what_was_before_the_switch_to_plain_chat_is_told_plainly_and_back_again(
+async def test_what_was_before_the_switch_to_plain_chat_is_shown_plainly_and_back_again(
     database: OneDatabase,
 ) -> None:
     kept = {"section": "human", "content": "Name: Ada", "request_heartbeat": True}
@@ -171,7 +171,7 @@ async def test_a_long_chat_is_evicted_and_summarised_without_an_alert(
     head = asked[-1][0].text
     assert head.startswith("Listen.\n\nWhat was said before, in short:\n")
     assert not any("Memory pressure" in message.text for prompt in asked for message in prompt)
-    assert queued, "no job made room behind the turns"
+    assert queued, "no job made room after the turns"
     assert server.rows("SELECT count(*) FROM summaries") == [(len(queued),)]
     assert context["used"] <= window - reserved
     around = math.ceil(model.message_overhead * context["token_scale"])

@@ -146,7 +146,7 @@ async def test_lines_that_many_agents_append_at_once_are_all_there(
     assert {edit["agent_id"] for edit in history} == {None, *members}
 
 
-async def test_of_two_agents_who_replace_the_same_text_the_later_is_told_that_it_is_gone(
+async def test_of_two_agents_who_replace_the_same_text_the_later_learns_that_it_is_gone(
     database: OneDatabase,
 ) -> None:
     scripts = team(
@@ -159,8 +159,8 @@ async def test_of_two_agents_who_replace_the_same_text_the_later_is_told_that_it
         now = await ask(server, "GET", f"sections/{section}")
     calls = [answer["messages"][0]["tool_call"] for answer in answers]
     assert sorted(call["state"] for call in calls) == ["done", "failed"]
-    [told] = [call["result"] for call in calls if call["state"] == "failed"]
-    assert told.startswith("'Friday' was not found in section 'team'.")
+    [reported] = [call["result"] for call in calls if call["state"] == "failed"]
+    assert reported.startswith("'Friday' was not found in section 'team'.")
     assert now["version"] == 2
 
 

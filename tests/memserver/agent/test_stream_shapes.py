@@ -1,4 +1,4 @@
-"""A turn works, and its text is told while it comes, however the endpoint cuts its streams."""
+"""A turn works, and its text is streamed while it comes, however the endpoint cuts its streams."""
 
 import json
 from collections.abc import AsyncIterator
@@ -89,8 +89,8 @@ async def test_a_call_is_heard_in_every_shape_of_a_stream(database: OneDatabase)
         async with serving_over_http(database, f"{url}/v1", llm_mode="tools") as server:
             agent = await server.create_agent()
             for shape in SHAPES:
-                told = await server.events(agent, shape)
-                deltas = [each["text"] for kind, each in told if kind == "message_delta"]
-                said = [each["text"] for kind, each in told if kind == "message"]
+                reported = await server.events(agent, shape)
+                deltas = [each["text"] for kind, each in reported if kind == "message_delta"]
+                said = [each["text"] for kind, each in reported if kind == "message"]
                 heard[shape] = ("".join(deltas), said)
     assert heard == dict.fromkeys(SHAPES, ("Hello, you.", ["Hello, you."]))

@@ -56,7 +56,7 @@ async def test_what_a_larger_model_wrote_is_shortened_for_a_smaller_summariser(
 
 
 @pytest.mark.parametrize("failure", [ModelNotFound("gone"), ModelUnavailable("down")])
-async def test_a_summariser_that_is_not_there_leaves_an_extract_and_the_turn_goes_on(
+async def test_a_summariser_that_is_not_there_leaves_an_extract_and_the_turn_continues(
     database: OneDatabase, failure: Exception
 ) -> None:
     class Missing(ScriptedModel):

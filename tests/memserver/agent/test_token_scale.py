@@ -95,7 +95,7 @@ async def test_what_the_context_shows_is_what_the_endpoint_counts(database: OneD
 
 
 @pytest.mark.parametrize("text", [CHINESE, EMOJI], ids=["Chinese", "emoji"])
-async def test_a_change_of_language_overflows_by_no_more_than_a_retry_mends(
+async def test_a_change_of_language_overflows_by_no_more_than_a_retry_fixes(
     database: OneDatabase, text: str
 ) -> None:
     with endpoint() as model:

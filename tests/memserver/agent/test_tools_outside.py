@@ -41,7 +41,7 @@ async def test_a_tool_gets_its_arguments_and_its_result_reaches_the_model(
     ("function", "result"),
     [(explode, "Failed: ZeroDivisionError: boom"), (chatter, "OK. xxx")],
 )
-async def test_whatever_a_tool_does_the_agent_goes_on(
+async def test_whatever_a_tool_does_the_agent_continues(
     database: OneDatabase, function: object, result: str
 ) -> None:
     tool = make_tool(function)  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ async def test_whatever_a_tool_does_the_agent_goes_on(
     assert len(model.last_prompt[-1].text) < 30_000
 
 
-async def test_a_call_that_ran_when_its_worker_died_is_closed_and_the_model_is_told(
+async def test_a_call_that_ran_when_its_worker_died_is_closed_and_the_model_learns_of_it(
     database: OneDatabase,
 ) -> None:
     started = asyncio.Event()

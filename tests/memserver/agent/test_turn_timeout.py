@@ -1,4 +1,4 @@
-"""A turn that takes too long ends with an error; what it committed stands, and the agent goes on."""
+"""A turn that takes too long ends with an error; what it committed stands, and the agent continues."""
 
 import asyncio
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ async def test_a_model_that_never_answers_ends_the_turn_and_the_next_message_wor
     ]
 
 
-async def test_messages_that_wait_behind_it_are_answered(database: OneDatabase) -> None:
+async def test_messages_that_wait_after_it_are_answered(database: OneDatabase) -> None:
     held = never()
     model = ScriptedModel([held, say("second"), say("third")])
     async with serving(database, model, turn_timeout=SECONDS) as server:
@@ -75,7 +75,7 @@ async def test_messages_that_wait_behind_it_are_answered(database: OneDatabase) 
         assert sorted(task.result()["text"] for task in later) == ["second", "third"]
 
 
-async def test_committed_steps_stand_and_were_told(database: OneDatabase) -> None:
+async def test_committed_steps_stand_and_were_reported(database: OneDatabase) -> None:
     append = Call(
         "working_context_append",
         {"section": "human", "content": "Name: Ada", "request_heartbeat": True},
@@ -86,10 +86,10 @@ async def test_committed_steps_stand_and_were_told(database: OneDatabase) -> Non
         events = await server.events(agent, "I am Ada.")
         turn = await server.get(f"{agent}/turns/1")
         history = await server.get(f"{agent}/messages", order="asc")
-    told = dict(events)
-    assert told["tool_result"]["state"] == "done"
-    assert told["error"]["error"]["code"] == "turn_timeout"
-    assert (told["turn_ended"]["steps"], told["turn_ended"]["stop_reason"]) == (1, "error")
+    reported = dict(events)
+    assert reported["tool_result"]["state"] == "done"
+    assert reported["error"]["error"]["code"] == "turn_timeout"
+    assert (reported["turn_ended"]["steps"], reported["turn_ended"]["stop_reason"]) == (1, "error")
     assert turn["steps"] == 1
     assert [item["role"] for item in history["items"]] == ["user", "assistant"]
 
@@ -107,7 +107,7 @@ def hanging(started: asyncio.Event, *, transactional: bool) -> RunnableTool:
     return make_tool(hang, transactional=transactional)
 
 
-async def test_a_foreign_tool_that_hangs_is_closed_as_interrupted_and_that_is_told(
+async def test_a_foreign_tool_that_hangs_is_closed_as_interrupted_and_that_is_reported(
     database: OneDatabase,
 ) -> None:
     started = asyncio.Event()
@@ -115,11 +115,11 @@ async def test_a_foreign_tool_that_hangs_is_closed_as_interrupted_and_that_is_to
     tools = [hanging(started, transactional=False)]
     async with serving(database, model, tools, turn_timeout=SECONDS) as server:
         agent = await server.create_agent()
-        told = dict(await server.events(agent, "Go!"))
+        reported = dict(await server.events(agent, "Go!"))
         assert started.is_set()
-        assert told["tool_result"]["state"] == "interrupted"
-        assert told["error"]["error"]["code"] == "turn_timeout"
-        assert told["turn_ended"]["steps"] == 1
+        assert reported["tool_result"]["state"] == "interrupted"
+        assert reported["error"]["error"]["code"] == "turn_timeout"
+        assert reported["turn_ended"]["steps"] == 1
         history = await server.get(f"{agent}/messages", order="asc")
         assert history["items"][1]["tool_call"]["state"] == "interrupted"
         assert (await server.say(agent, "And?"))["text"] == "It did not end."

@@ -159,8 +159,8 @@ async def test_what_a_letta_file_has_and_memserver_has_not_is_reported(
 ) -> None:
     async with serving(database, ScriptedModel()) as server:
         made = await import_file(server, letta_file())
-    told = {(each["kind"], each["name"]) for each in made["not_carried"]}
-    assert told >= {
+    reported = {(each["kind"], each["name"]) for each in made["not_carried"]}
+    assert reported >= {
         ("agent", "Other"),
         ("block", "notes/today"),
         ("tool", "add"),

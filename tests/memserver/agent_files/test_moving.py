@@ -111,7 +111,7 @@ async def test_what_is_exported_imported_and_exported_again_is_the_same(
         assert answer.json()["agent"]["id"] != agent
 
 
-async def test_an_agent_that_moved_to_another_server_goes_on_where_it_was(
+async def test_an_agent_that_moved_to_another_server_continues_where_it_was(
     database: OneDatabase, other_database: OneDatabase
 ) -> None:
     async with serving(database, talkative()) as server:
@@ -154,7 +154,7 @@ async def test_without_history_the_last_version_of_a_section_is_all_there_is(
         assert (await server.http.patch(url, json=edit)).status_code == 200
 
 
-async def test_passages_of_another_embedding_model_are_embedded_anew(
+async def test_passages_of_another_embedding_model_are_embedded_again(
     database: OneDatabase, other_database: OneDatabase
 ) -> None:
     async with serving(database, talkative()) as server:
@@ -222,7 +222,7 @@ CORRUPT: dict[str, bytes] = {
     "unknown option": changed("agent.json", "options", to={"colour": "red"}),
     "bad zone": changed("agent.json", "options", to={"timezone": "Moon"}),
     "same position": changed("messages.jsonl", 5, "position", to=1000),
-    "a position behind all": changed("messages.jsonl", 5, "position", to=9_000_000),
+    "a position after all": changed("messages.jsonl", 5, "position", to=9_000_000),
     "a position before all": changed("messages.jsonl", 5, "position", to=1),
     "a role": changed("messages.jsonl", 5, "role", to="tool"),
     "a time without zone": changed("messages.jsonl", 5, "created_at", to="2026-01-01"),
@@ -231,7 +231,7 @@ CORRUPT: dict[str, bytes] = {
         to={"id": "c", "name": "n", "arguments": {}, "state": "pending", "result": "",
             "created_at": "2026-01-01T00:00:00Z"},
     ),
-    "a turn behind all": changed("turns.jsonl", 0, "turn", to=77),
+    "a turn after all": changed("turns.jsonl", 0, "turn", to=77),
     "a turn twice": changed("turns.jsonl", 0, "turn", to=2),
     "a section too long": changed("sections.jsonl", 0, "limit", to=0),
     "a text over the limit": changed("sections.jsonl", 0, "text", to="x" * 11),
@@ -278,7 +278,7 @@ async def test_files_that_are_newer_too_large_or_none_have_codes_of_their_own(
     database: OneDatabase,
 ) -> None:
     newer = smallest()
-    newer["manifest.json"] = {"format": "memserver-agent", "version": 4, "colour": "red"}
+    newer["manifest.json"] = {"format": "memserver-agent", "version": 5, "colour": "red"}
     newer["agent.json"] = {"what": "ever"}
     bomb = with_messages(1)
     bomb["messages.jsonl"][0]["text"] = "x" * 200_000
@@ -382,7 +382,9 @@ async def test_whether_an_id_is_another_tenants_or_free_the_answer_is_the_same(
     assert answers[0].json() == answers[1].json()
 
 
-async def test_tools_come_with_their_rules_and_what_can_not_is_told(database: OneDatabase) -> None:
+async def test_tools_come_with_their_rules_and_what_can_not_is_reported(
+    database: OneDatabase,
+) -> None:
     values = smallest()
     schema = {"type": "object", "properties": {}}
     values["tools.jsonl"] = [
@@ -399,9 +401,9 @@ async def test_tools_come_with_their_rules_and_what_can_not_is_told(database: On
     ]  # fmt: skip
     async with serving(database, ScriptedModel()) as server:
         made = (await import_file(server, closed(values))).json()
-        told = {each["name"]: each["reason"] for each in made["not_carried"]}
-        assert told.keys() == {"gone", "hook", "inside", "wiki_find"}
-        assert "secret" in told["hook"]
+        reported = {each["name"]: each["reason"] for each in made["not_carried"]}
+        assert reported.keys() == {"gone", "hook", "inside", "wiki_find"}
+        assert "secret" in reported["hook"]
         grants = server.rows(
             "SELECT name, attached, approval, max_calls FROM agent_tools ORDER BY 1"
         )
@@ -486,7 +488,7 @@ async def test_the_export_of_an_agent_that_is_deleted_meanwhile_has_no_end(
         assert answer.json()["error"]["code"] == "agent_file_corrupt"
 
 
-async def test_a_large_collection_comes_with_its_index_asked_for(database: OneDatabase) -> None:
+async def test_a_large_collection_comes_with_its_index_requested(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
         made = (await import_file(server, closed(with_messages(1, 5_100)))).json()
         assert made["passages"] == 5_100
@@ -537,6 +539,8 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
     }  # fmt: skip
     values["messages.jsonl"][1] |= {
         "thought": "hm",
+        "chat": "a",
+        "chat_note": "[event] chat: another.",
         "call": {"id": "c", "name": "n", "arguments": {"z": 1, "a": {"y": [], "b": "ü"}}, "state": "failed",
                  "result": "r", "waits_for": "client", "answer": {"ok": True}, "created_at": at[3],
                  "finished_at": at[4]},
@@ -599,6 +603,6 @@ async def test_the_reply_mode_of_a_version_2_file_is_read_by_its_old_name(
         stored = server.rows("SELECT options ->> 'protocol' FROM agents")
     assert imported["options"]["reply_mode"] == "chat"
     assert stored == [("chat",)]
-    assert again["manifest.json"]["version"] == 3
+    assert again["manifest.json"]["version"] == 4
     options = again["agent.json"]["options"]
     assert (options["reply_mode"], "protocol" in options) == ("chat", False)

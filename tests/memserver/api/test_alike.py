@@ -1,4 +1,4 @@
-"""The OpenAPI document itself: the resources are alike, and what is there is told and shown.
+"""The OpenAPI document itself: the resources are alike, and what is there is described and shown.
 
 Each rule is a function that yields what breaks it, so that a test of the rules can break each.
 """
@@ -148,7 +148,7 @@ def every_error_has_the_one_schema(document: Json) -> Iterator[str]:
             yield f"{name} lacks an error"
 
 
-def every_operation_is_told_of(document: Json) -> Iterator[str]:
+def every_operation_is_described(document: Json) -> Iterator[str]:
     seen = set()
     for name, _, _, spec in operations(document):
         called = spec["operationId"]
@@ -201,7 +201,7 @@ RULES: list[Rule] = [
     times_are_named_and_formed_alike,
     every_post_takes_an_idempotency_key,
     every_error_has_the_one_schema,
-    every_operation_is_told_of,
+    every_operation_is_described,
     every_body_and_answer_has_an_example,
 ]
 

@@ -121,7 +121,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("data", ENDLESS.values(), ids=ENDLESS)
-def test_what_frames_a_request_can_not_go_on_without_end(data: bytes) -> None:
+def test_what_frames_a_request_can_not_continue_without_end(data: bytes) -> None:
     app = App()
     with connected(app, Patient) as sock:
         send(sock, data)
@@ -178,7 +178,7 @@ def test_what_does_not_arrive_in_time_is_ended() -> None:
             expected = [] if status is None else [(status, "request_timeout")]
             assert refusals(rest(socks[name])) == expected, name
             socks[name].close()
-    assert app.left == app.asked == ["/"] * 3  # who waited for the body was told
+    assert app.left == app.asked == ["/"] * 3  # who waited for the body was asked for it
 
 
 def test_a_second_request_on_a_connection_has_the_same_time() -> None:

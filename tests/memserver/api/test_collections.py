@@ -214,11 +214,11 @@ async def test_only_the_best_of_many_results_can_be_paged_and_that_is_said(
             texts(await server.get(f"{agent}/archival/search", query="note", page=page))
             for page in range(1, 21)
         ]
-    told = [message["tool_call"]["result"] for message in result["messages"][:2]]
-    assert told[0].startswith(
+    reported = [message["tool_call"]["result"] for message in result["messages"][:2]]
+    assert reported[0].startswith(
         "Showing 10 of 230 results (page 20/20; only the best 200 can be paged):\n"
     )
-    assert told[1] == "Showing 0 of 230 results (page 21/20; only the best 200 can be paged)."
+    assert reported[1] == "Showing 0 of 230 results (page 21/20; only the best 200 can be paged)."
     assert (last["total"], last["reachable"], last["pages"]) == (230, 200, 20)
     assert (beyond["items"], beyond["total"]) == ([], 230)
     assert len({text for page in pages for text in page}) == 200

@@ -367,7 +367,7 @@ async def test_what_is_wrong_with_a_file_stands_on_the_document_and_the_agent_st
     assert answer["text"] == "still here"
 
 
-async def test_what_could_not_be_read_in_a_document_is_told(database: OneDatabase) -> None:
+async def test_what_could_not_be_read_in_a_document_is_reported(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
         content = (FILES / "half_scanned.pdf").read_bytes()
@@ -386,7 +386,7 @@ async def test_what_could_not_be_read_in_a_document_is_told(database: OneDatabas
         ({"tags": [""]}, [("file", b"x")], "tags"),
     ],
 )
-async def test_a_wrong_request_is_told_what_is_wrong(
+async def test_a_wrong_request_learns_what_is_wrong(
     database: OneDatabase, query: dict[str, Any], files: list[tuple[str, bytes]], message: str
 ) -> None:
     async with serving(database, ScriptedModel()) as server:
@@ -471,7 +471,7 @@ class Watched(HashingEmbedder):
         return await super().embed(texts)
 
 
-async def test_a_cancelled_document_stops_and_can_go_on_where_it_stood(
+async def test_a_cancelled_document_stops_and_can_continue_where_it_stood(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion, "BATCH", 3)
@@ -529,7 +529,7 @@ async def test_a_document_that_is_deleted_while_it_is_taken_in_leaves_nothing(
     assert jobs == [(0,)]
 
 
-async def test_an_embedder_that_is_away_for_a_while_delays_a_document_and_is_told_of(
+async def test_an_embedder_that_is_away_for_a_while_delays_a_document_and_is_reported(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion, "BATCH", 3)

@@ -219,7 +219,7 @@ async def test_what_the_endpoint_takes_is_found_by_doctor(
     assert "at most 4000 dimensions" in lost.remedy
 
 
-async def test_a_large_model_works_by_a_smaller_dimension_and_goes_on_when_another_takes_its_place(
+async def test_a_large_model_works_by_a_smaller_dimension_and_continues_when_another_takes_its_place(
     database: OneDatabase, endpoint: EmbeddingEndpoint, served: str
 ) -> None:
     endpoint.natural = 4096

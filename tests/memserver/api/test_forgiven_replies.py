@@ -40,9 +40,9 @@ class Replies:
 
 @dataclass
 class Heard:
-    """What came of a message: the text that was told while it came, and what is committed."""
+    """What came of a message: the text that was streamed while it came, and what is committed."""
 
-    told: str
+    reported: str
     text: str
     usage: dict[str, int]
     agent: str
@@ -58,11 +58,11 @@ async def hear(server: Server, *, streamed: bool = True, **agent: Any) -> Heard:
 
 async def hear_on(server: Server, agent: str) -> Heard:
     events = await server.events(agent, "hello")
-    told, text = (
+    reported, text = (
         "".join(data["text"] for each, data in events if each == kind)
         for kind in ("message_delta", "message")
     )
-    return Heard(told, text, dict(events)["usage"], agent)
+    return Heard(reported, text, dict(events)["usage"], agent)
 
 
 @asynccontextmanager
@@ -108,12 +108,12 @@ async def test_plain_words_become_the_answer_on_the_routes_of_openai_too(
         await server.create_agent(name="sam")
         for api in ("chat", "responses"):
             for stream in (False, True):
-                told = await to_openai(server, api, stream=stream)
-                assert WORDS in told
-                assert "follow the protocol" not in told
+                reported = await to_openai(server, api, stream=stream)
+                assert WORDS in reported
+                assert "follow the protocol" not in reported
 
 
-async def test_words_that_can_not_be_asked_for_again_are_taken_at_once(
+async def test_words_that_can_not_be_requested_again_are_taken_at_once(
     database: OneDatabase,
 ) -> None:
     replies = Replies(WORDS)
@@ -176,11 +176,11 @@ async def test_an_example_of_a_call_in_a_thought_is_never_executed(
                 heard = await hear(server, streamed=streamed)
                 [said, *_] = (await server.get(f"{heard.agent}/messages"))["items"]
                 passages = await server.get(f"{heard.agent}/archival")
-                assert (heard.told, heard.text, passages["items"]) == ("Done.", "Done.", [])
+                assert (heard.reported, heard.text, passages["items"]) == ("Done.", "Done.", [])
                 assert said["thought"].startswith("A call is")
 
 
-async def test_in_plain_chat_a_thought_that_nothing_opened_is_told_once_at_most(
+async def test_in_plain_chat_a_thought_that_nothing_opened_is_streamed_once_at_most(
     database: OneDatabase,
 ) -> None:
     replies = Replies("She greets.\n</think>\n\nHello Ada!")
@@ -190,8 +190,8 @@ async def test_in_plain_chat_a_thought_that_nothing_opened_is_told_once_at_most(
         replies.steps = ["Hello again!"]
         third = await hear_on(server, first.agent)
     assert first.text == "Hello Ada!"
-    assert (second.told, second.text) == ("Hello Ada!", "Hello Ada!")
-    assert (third.told, third.text) == ("Hello again!", "Hello again!")
+    assert (second.reported, second.text) == ("Hello Ada!", "Hello Ada!")
+    assert (third.reported, third.text) == ("Hello again!", "Hello again!")
 
 
 UNTIDY: list[dict[str, Any]] = [
@@ -215,7 +215,7 @@ async def test_no_private_field_and_no_length_costs_an_answer(
                 replies.steps = [Call("send_message", arguments)]
                 heard = await hear(server)
                 [said, _] = (await server.get(f"{heard.agent}/messages"))["items"]
-                assert heard.told == heard.text == arguments["message"]
+                assert heard.reported == heard.text == arguments["message"]
                 assert len(said["thought"]) <= (300 if more else 60)
                 known = {"message", "inner_thought", *(["request_heartbeat"] if more else [])}
                 assert said["tool_call"]["arguments"].keys() <= known
@@ -235,7 +235,7 @@ async def test_a_memory_tool_runs_without_an_argument_that_it_does_not_have(
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_decorated_name_is_called_and_its_text_is_told_while_it_comes(
+async def test_a_decorated_name_is_called_and_its_text_is_streamed_while_it_comes(
     database: OneDatabase, mode: str
 ) -> None:
     replies = Replies("")
@@ -244,7 +244,7 @@ async def test_a_decorated_name_is_called_and_its_text_is_told_while_it_comes(
             name = pattern.replace("%s", "send_message")
             replies.steps = [Call(name, {"message": "Hello Ada!"})]
             heard = await hear(server)
-            assert (heard.told, heard.text) == ("Hello Ada!", "Hello Ada!")
+            assert (heard.reported, heard.text) == ("Hello Ada!", "Hello Ada!")
 
 
 async def test_the_tokens_of_refused_replies_count(database: OneDatabase) -> None:
@@ -282,19 +282,19 @@ async def test_no_caller_reads_what_was_written_for_the_model(database: OneDatab
             replies.steps = [reply]
             whole = await server.http.post(f"/v1/agents/{agent}/messages", json={"text": "hello"})
             streamed = dict(await server.events(agent, "hello"))["error"]
-            told = [
+            reported = [
                 await to_openai(server, api, stream=stream)
                 for api in ("chat", "responses")
                 for stream in (False, True)
             ]
-            for text in (whole.text, str(streamed), *told):
+            for text in (whole.text, str(streamed), *reported):
                 assert "fly" in text
                 assert not any(words in text for words in SCOLDING)
             assert remedy in whole.json()["error"]["hint"]
             assert remedy in streamed["error"]["hint"]
 
 
-async def test_doctor_says_what_came_and_not_what_a_model_would_be_told() -> None:
+async def test_doctor_says_what_came_and_not_what_a_model_would_read() -> None:
     findings = [each async for each in examine_model(ScriptedModel([WORDS]))]
     assert WORDS in findings[-1].detail
     assert not any(words in findings[-1].detail for words in SCOLDING)

@@ -91,7 +91,7 @@ async def test_whatever_is_not_found_says_what_to_do(database: OneDatabase, mcp_
 async def test_a_model_that_breaks_the_protocol_is_explained_to_the_caller_and_not_scolded(
     database: OneDatabase,
 ) -> None:
-    """What the model is told after a wrong reply speaks to the model; a person has to do something else."""
+    """What the model reads after a wrong reply speaks to the model; a person has to do something else."""
     chatter = RawReply(content='{"tool": "help"} I am  happy to help, ' + "and so on " * 40)
     async with serving(database, ScriptedModel([*[chatter] * 3, say("hi")])) as server:
         agent = await server.create_agent()

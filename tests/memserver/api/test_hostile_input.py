@@ -1,4 +1,4 @@
-"""Whatever a tenant, a tool server or a model sends, the event loop goes on answering the others."""
+"""Whatever a tenant, a tool server or a model sends, the event loop continues to answer the others."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence

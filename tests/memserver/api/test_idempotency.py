@@ -74,7 +74,7 @@ def other(request: dict[str, Any]) -> dict[str, Any]:
     """The same request with another last value in its body, or another query."""
     changed: dict[str, Any] = copy.deepcopy(request)
     if not _change(changed.get("json", {})):
-        changed["params"]["another"] = "1"
+        changed["params"]["name"] = "another"
     return changed
 
 
@@ -171,7 +171,7 @@ async def test_a_repetition_waits_for_the_first_that_still_runs(
 async def test_of_two_processes_that_both_hold_a_request_for_theirs_one_can_commit(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first stalls for longer than its claim lasts, and then goes on."""
+    """The first stalls for longer than its claim lasts, and then continues."""
     embedder = HoldingEmbedder()
 
     async def stalled(self: IdempotencyKeys, claim: object) -> None:
@@ -218,11 +218,11 @@ async def test_a_running_request_keeps_its_claim_however_long_it_takes(
 
 
 class Crash:
-    """Ends a task's use of the database at its n-th statement, before or behind it, for good."""
+    """Ends a task's use of the database at its n-th statement, before or after it, for good."""
 
-    def __init__(self, at: int, *, behind: bool) -> None:
+    def __init__(self, at: int, *, after: bool) -> None:
         self._at = at
-        self._behind = behind
+        self._after = after
         self._seen = 0
         self.victim: asyncio.Task[httpx2.Response] | None = None
         self.happened = False
@@ -234,7 +234,7 @@ class Crash:
             if asyncio.current_task() is not self.victim:
                 return await execute(connection, *args, **kwargs)
             self._seen += 1
-            if self.happened or (self._seen == self._at and not self._behind):
+            if self.happened or (self._seen == self._at and not self._after):
                 self.happened = True
                 raise psycopg.OperationalError("The process is dead.")
             cursor = await execute(connection, *args, **kwargs)
@@ -246,16 +246,16 @@ class Crash:
         patch.setattr(psycopg.AsyncConnection, "execute", crashing)
 
 
-@pytest.mark.parametrize("behind", [False, True])
+@pytest.mark.parametrize("after", [False, True])
 async def test_a_request_whose_process_dies_anywhere_is_done_once(
-    database: OneDatabase, behind: bool
+    database: OneDatabase, after: bool
 ) -> None:
     async with serving(database, ScriptedModel(), lease_seconds=0.2) as server:
         agent = await server.create_agent()
         url = f"/v1/agents/{agent}/archival"
         for at in range(1, 100):
             headers = key(f"{at}")
-            crash = Crash(at, behind=behind)
+            crash = Crash(at, after=after)
             with pytest.MonkeyPatch.context() as patch:
                 crash.install(patch)
                 crash.victim = asyncio.create_task(
@@ -358,13 +358,13 @@ async def test_a_refusal_is_kept_and_what_may_end_otherwise_is_not(database: One
         await server.http.patch(url, json={"name": "renamed"})
         still = await server.http.post("/v1/agents", json=taken, headers=key("refused"))
         invalid = await server.http.post("/v1/agents", json={"nam": 1}, headers=key("typo"))
-        mended = await server.http.post("/v1/agents", json={"name": "x"}, headers=key("typo"))
+        fixed = await server.http.post("/v1/agents", json={"name": "x"}, headers=key("typo"))
         failed = await server.http.post(f"{url}/archival", json=PASSAGES, headers=key("failed"))
         worked = await server.http.post(f"{url}/archival", json=PASSAGES, headers=key("failed"))
     assert refused.status_code == 409
     assert same(refused, still)
     assert still.headers[REPLAYED] == "true"
-    assert [invalid.status_code, mended.status_code] == [422, 201]
+    assert [invalid.status_code, fixed.status_code] == [422, 201]
     assert [failed.status_code, worked.status_code] == [503, 201]
     assert REPLAYED not in worked.headers
 
@@ -375,13 +375,13 @@ async def test_a_key_is_free_again_when_its_time_is_over(database: OneDatabase) 
         first = await server.http.post("/v1/agents", json={"name": "a"}, headers=key())
         [(left,)] = server.rows("SELECT expires_at - now() FROM idempotency_keys")
         server.rows(hour_ago)
-        anew = await server.http.post("/v1/agents", json={"name": "b"}, headers=key())
+        fresh = await server.http.post("/v1/agents", json={"name": "b"}, headers=key())
         server.rows(hour_ago)
         await server.http.post("/v1/agents", json={"name": "c"}, headers=key("fresh"))
         forgotten = await server.services.idempotency.forget_expired()
         kept = server.rows("SELECT key FROM idempotency_keys")
     assert 7000 < left.total_seconds() <= 7200
-    assert [first.json()["name"], anew.json()["name"]] == ["a", "b"]
+    assert [first.json()["name"], fresh.json()["name"]] == ["a", "b"]
     assert forgotten == 1
     assert kept == [("fresh",)]
 

@@ -70,7 +70,7 @@ async def test_every_route_wants_a_key_and_its_scope(database: OneDatabase) -> N
     assert open_paths == {path for path in OPEN if path.startswith("/v1")}
 
 
-async def test_the_document_tells_keys_scopes_and_their_errors(database: OneDatabase) -> None:
+async def test_the_document_describes_keys_scopes_and_their_errors(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
         document = (await server.http.get("/openapi.json")).json()
         again = (await server.http.get("/openapi.json")).json()
@@ -78,12 +78,12 @@ async def test_the_document_tells_keys_scopes_and_their_errors(database: OneData
     scheme = document["components"]["securitySchemes"]["api_key"]
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
     for operation in operations(document):
-        told = {"401", "403", "429"} & operation.spec["responses"].keys()
+        reported = {"401", "403", "429"} & operation.spec["responses"].keys()
         if operation.needs_key:
             assert operation.spec["security"] == [{"api_key": [expected_scope(operation)]}]
-            assert told == {"401", "403", "429"}, operation.name
+            assert reported == {"401", "403", "429"}, operation.name
         else:
-            assert not told, operation.name
+            assert not reported, operation.name
         names = [each["name"] for each in operation.spec.get("parameters", ())]
         assert names.count("Idempotency-Key") == (operation.method == "post"), operation.name
     assert all(any(path.startswith(root) for path in document["paths"]) for root in ADMIN)
@@ -282,7 +282,7 @@ async def test_without_keys_only_the_own_machine_is_answered_and_no_web_page(
         assert "memserver keys create" in answer.json()["error"]["hint"]
 
 
-async def test_a_key_that_asks_too_often_is_told_when_to_come_back(database: OneDatabase) -> None:
+async def test_a_key_that_asks_too_often_learns_when_to_come_back(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel(), rate_limit=1, rate_limit_burst=3) as server:
         await server.operate()
         keys = [await server.create_key() for _ in range(1)]
@@ -354,8 +354,7 @@ def test_the_server_reads_its_limits_from_the_settings(monkeypatch: pytest.Monke
     monkeypatch.setenv("MEMSERVER_CORS_ORIGINS", '["https://chat.example"]')
     assert Settings(_env_file=None).cors_origins == ["https://chat.example"]
     names = [each.cls.__name__ for each in create_app().user_middleware]
-    slash = ["TrailingSlash", "Access", "BodyLimit", "Idempotency"]
-    assert names == ["OpenAIErrors", "CORSMiddleware", *slash]
+    assert names == ["HeadAndOptions", "Access", "BodyLimit", "Idempotency"]
 
 
 async def test_the_list_of_keys_has_pages(database: OneDatabase) -> None:

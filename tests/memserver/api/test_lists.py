@@ -66,7 +66,7 @@ async def test_every_list_goes_both_ways_page_by_page(database: OneDatabase, mcp
         assert several >= SEVERAL
 
 
-async def test_a_cursor_that_an_agents_list_has_no_more_is_told(
+async def test_a_cursor_that_an_agents_list_has_no_more_is_reported(
     database: OneDatabase,
 ) -> None:
     async with serving(database, model()) as server:

@@ -63,7 +63,7 @@ async def test_three_hundred_agents_are_each_answered_once_and_never_more_than_t
         assert {count for _, count in said} == {2}
 
 
-async def test_a_tenants_one_agent_does_not_wait_behind_anothers_two_hundred(
+async def test_a_tenants_one_agent_does_not_wait_for_anothers_two_hundred(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -121,7 +121,7 @@ async def test_more_connections_than_the_pools_usual_bound_are_open_if_so_many_a
         stub.may_answer.clear()
         posts = [asyncio.create_task(server.say(agent, "hello")) for agent in agents]
         await stub.until_in_flight(150)
-        ready = await server.http.get("/v1/ready")  # it is not behind them
+        ready = await server.http.get("/v1/ready")  # it doesn't wait for them
         assert ready.status_code == 200
         stub.may_answer.set()
         await asyncio.gather(*posts)
@@ -235,7 +235,7 @@ async def failed(server: Server, agent: str) -> dict[str, Any]:
     return error
 
 
-async def test_an_endpoint_that_is_down_is_left_alone_which_ready_tells_and_ends_when_it_is_back(
+async def test_an_endpoint_that_is_down_is_left_alone_which_ready_reports_and_ends_when_it_is_back(
     database: OneDatabase,
 ) -> None:
     with socket.socket() as held:

@@ -125,7 +125,7 @@ async def test_another_agent_reads_what_it_found_to_its_end_in_pages_of_the_agen
     assert passage
 
 
-async def test_what_can_not_be_done_is_told_and_no_other_agent_is_reached(
+async def test_what_can_not_be_done_is_reported_and_no_other_agent_is_reached(
     database: OneDatabase,
 ) -> None:
     async with serving(database, ScriptedModel()) as server:
@@ -138,6 +138,9 @@ async def test_what_can_not_be_done_is_told_and_no_other_agent_is_reached(
                 client, "working_context_append", agent="sam", section="no", content="x"
             )
             empty = await call_tool(client, "recall_memory_search", agent="sam", query=" ")
+            misspelt = await call_tool(
+                client, "archival_memory_search", agent="sam", query="x", tags=["a"]
+            )
         async with offered(server, only="sam") as client:
             mine = await call_tool(client, "working_context_read")
             other = await call_tool(client, "working_context_read", agent=eve)
@@ -149,6 +152,8 @@ async def test_what_can_not_be_done_is_told_and_no_other_agent_is_reached(
     assert section[0]
     assert "has no section 'no'; there are: persona, human" in section[1]
     assert empty[0]
+    assert misspelt[0]
+    assert "tags" in misspelt[1]
     assert not mine[0]
     assert other == (True, "This server is for the agent 'sam' only.")
     assert [each["name"] for each in listed.structured_content["result"]] == ["sam"]

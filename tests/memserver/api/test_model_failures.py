@@ -61,7 +61,7 @@ def native(name: object, arguments: object, finish: str = "tool_calls") -> RawRe
 
 
 @pytest.mark.parametrize(
-    ("reply", "told"),
+    ("reply", "reported"),
     [
         ('{"mood": "fine"}', "Your answer was text without a tool call; nobody has seen it."),
         ("", "Your answer was empty."),
@@ -80,8 +80,8 @@ def native(name: object, arguments: object, finish: str = "tool_calls") -> RawRe
         (native("send_message", {"message": ["a"]}), "The argument message of send_message"),
     ],
 )
-async def test_the_model_is_told_what_was_wrong_and_three_times_in_a_row_end_the_turn(
-    database: OneDatabase, reply: RawReply | str, told: str
+async def test_the_model_learns_what_was_wrong_and_three_times_in_a_row_end_the_turn(
+    database: OneDatabase, reply: RawReply | str, reported: str
 ) -> None:
     steps: list[Step] = [reply, reply, say("One."), reply, reply, reply, say("Two.")]
     model = ScriptedModel(steps)
@@ -94,13 +94,13 @@ async def test_the_model_is_told_what_was_wrong_and_three_times_in_a_row_end_the
         history = await server.get(f"{agent}/messages", order="asc")
     assert (first["text"], first["steps"]) == ("One.", 3)
     for seen in (model.seen[1], model.seen[2], model.seen[4], model.seen[5]):
-        assert told in seen.prompt[-1].text
+        assert reported in seen.prompt[-1].text
     error = failed.json()["error"]
     assert (failed.status_code, error["code"]) == (502, "model_protocol_violation")
     assert error["message"].startswith("The model doesn't follow the protocol: 3 of its replies")
     assert "Call exactly one" not in error["message"]
     notes = [item["text"] for item in history["items"] if item["role"] == "system"]
-    assert sum(told in note for note in notes) == 4
+    assert sum(reported in note for note in notes) == 4
     assert answer["text"] == "Two."
     said = [item["text"] for item in history["items"] if item["role"] == "user"]
     assert said == ["first", "second", "third"]

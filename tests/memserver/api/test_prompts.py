@@ -20,7 +20,7 @@ async def test_a_users_own_prompt_takes_the_place_of_ours(
     assert model.last_prompt[0].text.startswith("You are a robot. {{ 7 * 7 }}\n\n### Memory")
 
 
-async def test_a_prompt_that_asks_for_too_much_is_a_clear_error(
+async def test_a_prompt_that_requests_too_much_is_a_clear_error(
     database: OneDatabase, tmp_path: Path
 ) -> None:
     (tmp_path / "system.md").write_text("Hello {{ nobody }}")
@@ -33,7 +33,7 @@ async def test_a_prompt_that_asks_for_too_much_is_a_clear_error(
     assert "MEMSERVER_PROMPTS_DIR" in error["hint"]
 
 
-async def test_the_working_context_stands_before_the_messages_or_behind_them_as_told(
+async def test_the_working_context_stands_before_the_messages_or_after_them_as_set(
     database: OneDatabase,
 ) -> None:
     model = ScriptedModel([say("Hello.")] * 3)
@@ -44,17 +44,19 @@ async def test_the_working_context_stands_before_the_messages_or_behind_them_as_
             sections=sections, options={"prompt_order": "working_context_first"}
         )
         await server.say(last, "hi")
-        behind = model.last_prompt
+        placed_last = model.last_prompt
         await server.say(first, "hi")
         before = model.last_prompt
         await server.say(last, "and again")
     assert [part.role for part in before] == ["system", "user"]
     assert "Likes figs." in before[0].text
-    assert [part.role for part in behind] == ["system", "user", "system"]
-    assert "Likes figs." not in behind[0].text
-    assert "Likes figs." in behind[-1].text
+    assert [part.role for part in placed_last] == ["system", "user", "system"]
+    assert "Likes figs." not in placed_last[0].text
+    assert "Likes figs." in placed_last[-1].text
     grown = model.last_prompt
-    assert grown[:2] == behind[:2], "all before the working context can come from a prefix cache"
+    assert grown[:2] == placed_last[:2], (
+        "all before the working context can come from a prefix cache"
+    )
     assert [part.role for part in grown] == [
         "system",
         "user",

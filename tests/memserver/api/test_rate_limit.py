@@ -11,7 +11,7 @@ class Seconds:
         return self.now
 
 
-def test_after_the_told_time_and_not_before_one_more_may_pass() -> None:
+def test_after_the_given_time_and_not_before_one_more_may_pass() -> None:
     clock = Seconds()
     limit = RateLimit(per_minute=6, burst=2, clock=clock)
     assert [limit.take("a") for _ in range(3)] == [0, 0, 10]

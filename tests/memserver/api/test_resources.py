@@ -233,7 +233,7 @@ async def test_vectors_of_two_models_never_meet(
     assert made.status_code == 201
 
 
-async def test_the_stream_tells_the_turn_in_typed_events(database: OneDatabase) -> None:
+async def test_the_stream_has_the_turn_in_typed_events(database: OneDatabase) -> None:
     model = ScriptedModel([say("Hello there, Ada!", thought="I greet her.")])
     async with serving(database, model) as server:
         agent = await server.create_agent()
@@ -255,7 +255,7 @@ async def test_the_stream_tells_the_turn_in_typed_events(database: OneDatabase) 
     assert dict(events)["message"]["text"] == "Hello there, Ada!"
 
 
-async def test_a_client_that_comes_back_reads_on_behind_the_last_event_it_saw(
+async def test_a_client_that_comes_back_reads_on_after_the_last_event_it_saw(
     database: OneDatabase,
 ) -> None:
     append = {"section": "human", "content": "Name: Ada", "request_heartbeat": True}
@@ -296,10 +296,10 @@ async def test_history_pages_stay_right_while_messages_arrive(database: OneDatab
         await server.say(agent, "m4")
         older = await server.get(f"{agent}/messages", limit=100, after=newest["next"])
         newest_seen = newest["items"][0]["position"]
-        behind = await server.get(f"{agent}/messages", after=newest_seen, order="asc")
+        newer = await server.get(f"{agent}/messages", after=newest_seen, order="asc")
     assert [item["text"] for item in newest["items"]] == ["ok", "m3", "ok"]
     assert [item["text"] for item in older["items"]] == ["m2", "ok", "m1", "ok", "m0"]
-    assert [item["text"] for item in behind["items"]] == ["m4", "ok"]
+    assert [item["text"] for item in newer["items"]] == ["m4", "ok"]
 
 
 async def test_every_answer_keeps_to_the_openapi_document(database: OneDatabase) -> None:

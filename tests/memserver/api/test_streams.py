@@ -5,6 +5,7 @@ import json
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -38,11 +39,19 @@ class OnceHeld:
         self._let_go.set()
 
 
+@dataclass
+class Asking:
+    """A client, and the agent that it talks with."""
+
+    http: httpx2.AsyncClient
+    agent: str
+
+
 @asynccontextmanager
 async def streaming(
     database: OneDatabase, model: ScriptedModel, route: str, **settings: Any
-) -> AsyncIterator[httpx2.Response]:
-    """The head of a stream's answer; its body is still to be read."""
+) -> AsyncIterator[tuple[httpx2.Response, "Asking"]]:
+    """The head of a stream's answer, whose body is still to be read, and who asks."""
     with served(database, model, **settings) as server:
         async with httpx2.AsyncClient(base_url=f"{server.url}/v1", timeout=60) as http:
             agent = (await http.post("/agents", json={})).json()["id"]
@@ -57,7 +66,7 @@ async def streaming(
                 body["model"] = agent
             async with http.stream("POST", path, json=body) as answer:
                 assert answer.status_code == 200, await answer.aread()
-                yield answer
+                yield answer, Asking(http, agent)
 
 
 def data_in(text: str) -> list[Any]:
@@ -79,13 +88,24 @@ def spoken(route: str, text: str) -> str:
     return whole
 
 
+def error_in(route: str, text: str) -> dict[str, str]:
+    """With what a stream ended."""
+    found = data_in(text)
+    last = next(each for each in found if "error" in each) if route == "native" else found[-1]
+    error: dict[str, str] = last.get("response", last)["error"]
+    return error
+
+
 @pytest.mark.parametrize("route", ROUTES)
 async def test_a_stream_has_its_head_at_once_and_comments_while_the_model_thinks(
     database: OneDatabase, route: str
 ) -> None:
     model = OnceHeld(say("Hello."))
     heard = ""
-    async with streaming(database, ScriptedModel(model), route, stream_ping_seconds=0.02) as answer:
+    async with streaming(database, ScriptedModel(model), route, stream_ping_seconds=0.02) as (
+        answer,
+        _,
+    ):
         async for piece in answer.aiter_text():
             heard += piece
             if heard.count(": ping\n\n") == 2:
@@ -100,7 +120,7 @@ async def test_a_stream_has_its_head_at_once_and_comments_while_the_model_thinks
 async def test_no_line_end_of_unicode_breaks_a_line_of_a_stream(
     database: OneDatabase, route: str
 ) -> None:
-    async with streaming(database, ScriptedModel([say(LINE_ENDS)]), route) as answer:
+    async with streaming(database, ScriptedModel([say(LINE_ENDS)]), route) as (answer, _):
         text = (await answer.aread()).decode()
     assert spoken(route, text) == LINE_ENDS
 
@@ -111,16 +131,44 @@ async def test_a_turn_that_fails_later_ends_its_stream_with_an_error_in_the_rout
 ) -> None:
     model = OnceHeld(ModelUnavailable("The model is down."))
     heard = ""
-    async with streaming(database, ScriptedModel(model), route, stream_ping_seconds=0.02) as answer:
+    async with streaming(database, ScriptedModel(model), route, stream_ping_seconds=0.02) as (
+        answer,
+        _,
+    ):
         async for piece in answer.aiter_text():
             heard += piece
             if ": ping" in piece:
                 model.let_go()
-    found = data_in(heard)
-    error = {
-        "native": lambda: next(each["error"] for each in found if "error" in each),
-        "chat": lambda: found[-1]["error"],
-        "responses": lambda: found[-1]["response"]["error"],
-    }[route]()
-    assert error["message"] == "The model is down."
+    assert error_in(route, heard)["message"] == "The model is down."
     assert ("event: response.failed" in heard) is (route == "responses")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_a_cancelled_turn_ends_its_stream_in_the_routes_form(
+    database: OneDatabase, route: str
+) -> None:
+    model = ScriptedModel(OnceHeld(say("Too late.")))
+    async with streaming(database, model, route, stream_ping_seconds=0.02) as (answer, asking):
+        path = f"/agents/{asking.agent}/turns/1"
+        assert (await asking.http.post(f"{path}/cancel")).status_code == 200
+        heard = (await answer.aread()).decode()
+        if route == "responses":
+            last = data_in(heard)[-1]["response"]
+            again = (await asking.http.get(f"/responses/{last['id']}")).json()
+            assert again["status"] == last["status"] == "cancelled"
+    last = data_in(heard)[-1]
+    said = last if route == "native" else last.get("response", last)["memserver"]
+    assert said["stop_reason"] == "cancelled"
+    assert "Too late." not in heard
+    assert ("event: response.incomplete" in heard) is (route == "responses")
+
+
+@pytest.mark.parametrize("route", ROUTES)
+async def test_a_deleted_agent_ends_its_stream_with_an_error_in_the_routes_form(
+    database: OneDatabase, route: str
+) -> None:
+    model = ScriptedModel(OnceHeld(say("Too late.")))
+    async with streaming(database, model, route, stream_ping_seconds=0.02) as (answer, asking):
+        assert (await asking.http.delete(f"/agents/{asking.agent}")).status_code == 204
+        heard = (await answer.aread()).decode()
+    assert error_in(route, heard)["message"] == "The agent was deleted, and its turns with it."

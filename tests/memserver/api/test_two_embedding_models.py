@@ -1,4 +1,4 @@
-"""After a change of the embedding model the old collections go on with theirs until they are re-embedded."""
+"""After a change of the embedding model the old collections continue with theirs until they are re-embedded."""
 
 import pytest
 from starlette.applications import Starlette

@@ -347,3 +347,122 @@ async def test_malformed_headers_are_no_fault_of_the_server(
                     headers.append((name, value))
                     answer = await http.post(path, headers=raw(headers), content=b"{}")
                     assert answer.status_code < 500, (path, name, value)
+
+
+SDK = (
+    "authorization,content-type,idempotency-key,openai-organization,openai-project,openai-beta,user-agent,"
+    "x-stainless-arch,x-stainless-lang,x-stainless-os,x-stainless-package-version,x-stainless-retry-count,"
+    "x-stainless-runtime,x-stainless-runtime-version,x-stainless-timeout,x-stainless-helper-method,"
+    "http-referer,x-title,last-event-id,mcp-protocol-version,mcp-session-id"
+)
+
+
+def preflight(origin: str, method: str = "POST", headers: str = SDK) -> dict[str, str]:
+    return {
+        "Origin": origin,
+        "Access-Control-Request-Method": method,
+        "Access-Control-Request-Headers": headers,
+    }
+
+
+@pytest.mark.parametrize("origins", [[TRUSTED], ["*"]])
+async def test_a_trusted_page_may_send_what_sdks_send_and_read_what_they_read(
+    database: OneDatabase, origins: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        serving(database, ScriptedModel(), cors_origins=origins) as server,
+        browser(server, "198.51.100.1") as http,
+    ):
+        key = await server.create_key(scopes=["admin"])
+        for path in ("/v1/chat/completions", "/v1/agents/", "/mcp", "/v1/nothing"):
+            for method in ("GET", "POST", "DELETE"):
+                asked = await http.options(path, headers=preflight(TRUSTED, method))
+                assert asked.status_code == 200, asked.text
+                assert method in asked.headers["Access-Control-Allow-Methods"]
+                assert asked.headers["Access-Control-Allow-Headers"] == SDK
+                assert asked.headers["Access-Control-Allow-Origin"] in (TRUSTED, "*")
+        page = {**key, "Origin": TRUSTED}
+        answers = [
+            await http.get("/v1/agents", headers=page),
+            await http.get("/v1/agents", headers={"Origin": TRUSTED}),
+            await http.post("/v1/chat/completions", headers=page, json={"model": "nobody"}),
+        ]
+        monkeypatch.setattr(server.services.keys, "any", _break)
+        answers.append(await http.get("/v1/agents", headers=page))
+        monkeypatch.undo()
+    assert [each.status_code for each in answers] == [200, 401, 400, 500]
+    for answer in answers:
+        assert answer.headers["Access-Control-Allow-Origin"] in (TRUSTED, "*")
+        exposed = answer.headers["Access-Control-Expose-Headers"]
+        assert {"X-Should-Retry", "Retry-After", "Idempotent-Replayed"} <= set(exposed.split(", "))
+        assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+@pytest.mark.parametrize("origins", [[], ["https://other.example"]])
+async def test_an_untrusted_page_gets_no_leave_to_send_or_to_read(
+    database: OneDatabase, origins: list[str]
+) -> None:
+    async with (
+        serving(database, ScriptedModel(), cors_origins=origins) as server,
+        browser(server) as http,
+    ):
+        key = await server.create_key(scopes=["admin"])
+        answers = [
+            await http.options("/v1/agents", headers=preflight(TRUSTED)),
+            await http.get("/v1/agents", headers={**key, "Origin": TRUSTED}),
+        ]
+    for answer in answers:
+        assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+async def test_an_openai_error_of_the_servers_own_fault_has_openais_shape(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        monkeypatch.setattr(server.services.keys, "any", _break)
+        answer = await server.http.get("/v1/models")
+        monkeypatch.undo()
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"], error["code"]) == (
+        500,
+        "server_error",
+        "internal_error",
+    )
+
+
+LOOKED_FOR = [
+    "/.well-known/oauth-protected-resource",
+    "/.well-known/oauth-protected-resource/mcp",
+    "/.well-known/oauth-authorization-server",
+    "/.well-known/oauth-authorization-server/mcp",
+    "/.well-known/openid-configuration",
+    "/mcp/.well-known/openid-configuration",
+    "/register",
+    "/authorize",
+    "/token",
+    "/favicon.ico",
+    "/robots.txt",
+]
+
+
+@pytest.mark.parametrize("key", [{}, {"Authorization": "Bearer nonsense"}])
+async def test_what_clients_look_for_before_they_have_a_key_is_not_there_and_no_secret(
+    database: OneDatabase, key: dict[str, str]
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        await server.operate()
+        server.http.headers.pop("Authorization")
+        for path in LOOKED_FOR:
+            for answer in [
+                await server.http.get(path, headers=key),
+                await server.http.post(path, headers=key, data={"grant_type": "x"}),
+                await server.http.post(path, headers=key, json={}),
+            ]:
+                assert answer.status_code == 404, path
+                error = answer.json()["error"]
+                assert ("no OAuth" in error["hint"]) is (path not in LOOKED_FOR[-2:]), path
+        asked = await server.http.post("/mcp", json=HELLO, headers={**MCP, **key})
+        assert asked.status_code == 401
+        assert "resource_metadata" not in asked.headers["WWW-Authenticate"]
+        for path in ("/v1/.well-known/x", "/registers", "/well-known", "/v1/register"):
+            assert (await server.http.get(path, headers=key)).status_code == 401, path

@@ -95,7 +95,7 @@ async def test_words_are_found_in_every_script_and_form(
         (["naïve résumé", "naive resume"], "naïve résumé"),
     ],
 )
-async def test_the_form_that_was_asked_for_comes_first(
+async def test_the_form_that_was_requested_comes_first(
     database: OneDatabase, texts_: Sequence[str], query: str
 ) -> None:
     async with serving(database, ScriptedModel()) as server:

@@ -178,7 +178,7 @@ async def test_a_limit_holds_on_every_path_and_nothing_is_lost(
     assert answer["messages"][0]["tool_call"]["state"] == "done"
 
 
-async def test_a_tool_over_the_limit_fails_with_the_figures_and_the_turn_goes_on(
+async def test_a_tool_over_the_limit_fails_with_the_figures_and_the_turn_continues(
     database: OneDatabase,
 ) -> None:
     more = {"section": "human", "content": FAMILY * 4}

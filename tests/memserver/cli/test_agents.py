@@ -18,7 +18,7 @@ from tests.support.terminal import piped, plain, terminal
 
 
 def at(url: str, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """A command that is told by the environment alone where the server is."""
+    """A command that knows by the environment alone where the server is."""
     return subprocess.run(
         [sys.executable, "-m", "memserver", *arguments],
         stdin=subprocess.DEVNULL,

@@ -97,7 +97,7 @@ async def test_a_turn_is_followed_by_typed_events(connect, database: OneDatabase
 
 
 @pytest.mark.parametrize("pieces", range(1, 8))
-async def test_a_stream_that_breaks_goes_on_where_it_was(
+async def test_a_stream_that_breaks_continues_where_it_was(
     connect, database: OneDatabase, pieces: int
 ):
     model = ScriptedModel([SEARCH, say("Hello, Ada.")])
@@ -116,7 +116,7 @@ async def test_a_stream_that_breaks_goes_on_where_it_was(
         assert history.count("user") == 1
 
 
-async def test_a_stream_that_breaks_before_anything_came_is_asked_for_by_its_key(
+async def test_a_stream_that_breaks_before_anything_came_is_requested_by_its_key(
     connect, database: OneDatabase
 ):
     with served(database, ScriptedModel([say("Hello.")])) as server:
@@ -208,7 +208,7 @@ def test_an_error_keeps_its_code_whether_it_has_a_class_or_not():
     assert unknown.value.code == "made_up_tomorrow"
 
 
-def test_an_answer_of_somebody_else_is_told_apart():
+def test_an_answer_of_somebody_else_is_distinguished():
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, text="<html>Welcome!"))
     with pytest.raises(UnexpectedAnswer, match="Welcome"):
         Client(http=httpx2.Client(transport=transport)).health()

@@ -197,7 +197,7 @@ async def test_a_call_that_waits_is_approved_or_denied(connect, database: OneDat
 
 
 @pytest.mark.parametrize("cut", [None, 0, 1, 2, 3])
-async def test_a_stream_tells_what_is_to_be_done_and_goes_on_with_the_result(
+async def test_a_stream_says_what_is_to_be_done_and_continues_with_the_result(
     connect, database: OneDatabase, cut: int | None
 ):
     model = ScriptedModel([Call("open_file", {}), say("It is empty.")])

@@ -131,7 +131,7 @@ async def test_collections_are_made_filled_shared_and_searched(connect, database
         assert [each async for each in client.collections.all()] == []
 
 
-async def test_the_server_tells_whether_it_is_well_and_ready(connect, database: OneDatabase):
+async def test_the_server_says_whether_it_is_well_and_ready(connect, database: OneDatabase):
     with served(database, ScriptedModel()) as server:
         client = connect(server.url)
         assert (await client.health()).status == "ok"

@@ -68,7 +68,7 @@ async def test_requests_that_wait_at_the_same_time_become_one_batch():
     ]
 
 
-async def test_a_search_does_not_wait_behind_a_long_ingestion():
+async def test_a_search_does_not_wait_for_a_long_ingestion():
     inner = Watched()
     embedder = BatchingEmbedder(inner, batch_size=4)
     first = await occupied(inner, embedder)

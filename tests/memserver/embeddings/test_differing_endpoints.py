@@ -73,7 +73,7 @@ async def test_more_dimensions_than_can_be_stored_are_refused_with_the_limit_and
 
 
 @pytest.mark.parametrize("natural", [4096, 3072, 64])
-async def test_a_dimension_that_the_model_has_not_is_asked_for(
+async def test_a_dimension_that_the_model_has_not_is_requested(
     endpoint: EmbeddingEndpoint, served: str, natural: int
 ):
     endpoint.natural = natural
@@ -97,7 +97,7 @@ async def test_an_endpoint_that_gives_no_other_dimension_is_refused_and_nothing_
 
 
 @pytest.mark.parametrize("dimensions", ["taken", "refused"])
-async def test_a_dimension_that_the_model_has_anyway_is_not_asked_for(
+async def test_a_dimension_that_the_model_has_anyway_is_not_requested(
     endpoint: EmbeddingEndpoint, served: str, dimensions
 ):
     endpoint.dimensions = dimensions
@@ -382,7 +382,7 @@ async def test_an_endpoint_that_takes_only_a_text_gets_each_by_itself(
     assert [body["input"] for body in endpoint.asked] == TEXTS[:4]
 
 
-async def test_an_endpoint_that_asks_for_an_input_type_learns_what_is_looked_for(
+async def test_an_endpoint_that_requests_an_input_type_learns_what_is_looked_for(
     endpoint: EmbeddingEndpoint, embedder
 ):
     endpoint.required = {"input_type"}
@@ -392,7 +392,7 @@ async def test_an_endpoint_that_asks_for_an_input_type_learns_what_is_looked_for
     assert [body.get("input_type") for body in endpoint.asked] == [None, "passage", "query"]
 
 
-async def test_settings_add_to_bodies_and_texts_and_tell_what_is_looked_for(
+async def test_settings_add_to_bodies_and_texts_and_say_what_is_looked_for(
     endpoint: EmbeddingEndpoint, served: str
 ):
     additions = Additions(
@@ -414,7 +414,7 @@ async def test_settings_add_to_bodies_and_texts_and_tell_what_is_looked_for(
     await made.aclose()
 
 
-async def test_queries_are_asked_for_with_passages_where_they_do_not_differ(
+async def test_queries_are_requested_with_passages_where_they_do_not_differ(
     endpoint: EmbeddingEndpoint, embedder
 ):
     batching = BatchingEmbedder(embedder)

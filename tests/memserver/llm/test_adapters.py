@@ -109,13 +109,13 @@ def test_a_given_version_goes_before_the_hash(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "-a", "é"])
-def test_a_name_that_can_not_be_one_is_told(name: str) -> None:
+def test_a_name_that_can_not_be_one_is_reported(name: str) -> None:
     with pytest.raises(InvalidInput, match="can't be in an adapter's name"):
         versioned_name(name, None, "1")
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "reported"),
     [
         ({"peft_type": "IA3"}, "of the kind 'IA3', not LORA"),
         ({"peft_type": None}, "of the kind None"),
@@ -124,13 +124,13 @@ def test_a_name_that_can_not_be_one_is_told(name: str) -> None:
         ({"r": "8"}, "rank r is '8'"),
     ],
 )
-def test_a_folder_that_is_no_lora_adapter_is_told_before_anything_is_sent(
-    tmp_path: Path, fields: dict[str, object], told: str
+def test_a_folder_that_is_no_lora_adapter_is_reported_before_anything_is_sent(
+    tmp_path: Path, fields: dict[str, object], reported: str
 ) -> None:
     folder = make_adapter(tmp_path, **fields)
     error = error_of("http://127.0.0.1:9/v1", "add", "memory", str(folder))
     assert isinstance(error, InvalidInput)
-    assert told in error.message
+    assert reported in error.message
 
 
 @pytest.mark.parametrize("missing", [CONFIG, WEIGHTS])
@@ -144,14 +144,14 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path, missing: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "\udcff"])
-def test_a_configuration_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+def test_a_configuration_that_is_none_is_reported(tmp_path: Path, text: str) -> None:
     folder = make_adapter(tmp_path)
     (folder / CONFIG).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(InvalidInput, match=r"no JSON|not of a LoRA adapter"):
         find_adapter(str(folder))
 
 
-def test_unloading_what_is_not_loaded_tells_what_is(url: str, tmp_path: Path) -> None:
+def test_unloading_what_is_not_loaded_says_what_is(url: str, tmp_path: Path) -> None:
     name = models(url, "add", "memory", str(make_adapter(tmp_path))).stdout.strip()
     for wrong in ("memory", "scripted"):
         error = error_of(url, "unload", wrong)
@@ -159,7 +159,7 @@ def test_unloading_what_is_not_loaded_tells_what_is(url: str, tmp_path: Path) ->
         assert error.hint == f"It has: {name}."
 
 
-async def test_unloading_tells_which_agents_still_name_it(
+async def test_unloading_says_which_agents_still_name_it(
     url: str, tmp_path: Path, database: OneDatabase
 ) -> None:
     async with serving_memserver(database, ScriptedModel()) as server:
@@ -175,8 +175,8 @@ async def test_unloading_tells_which_agents_still_name_it(
         }
         return models(url, "unload", "memory-1", **set_).stderr
 
-    told = await asyncio.to_thread(unload)
-    assert told == "2 agents still name it and can't answer: alex, sam\n"
+    reported = await asyncio.to_thread(unload)
+    assert reported == "2 agents still name it and can't answer: alex, sam\n"
 
 
 def test_unloading_makes_no_database_to_look_into(url: str, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_unloading_makes_no_database_to_look_into(url: str, tmp_path: Path) -> N
     assert not (tmp_path / "home").exists()
 
 
-def test_an_endpoint_without_runtime_adapters_is_told_with_what_to_set(
+def test_an_endpoint_without_runtime_adapters_is_reported_with_what_to_set(
     url: str, tmp_path: Path, current: Current
 ) -> None:
     current.app = create_scripted_app(RULES["echo"], abilities=Abilities(adapters=False))
@@ -198,7 +198,7 @@ def test_an_endpoint_without_runtime_adapters_is_told_with_what_to_set(
 
 
 @pytest.mark.parametrize(
-    ("status", "told", "kind", "hint"),
+    ("status", "reported", "kind", "hint"),
     [
         (500, "Call failed: LoRA is not enabled. Use --enable-lora.", SetupError, "--enable-lora"),
         (403, "Forbidden", SetupError, "--enable-lora"),
@@ -213,12 +213,12 @@ def test_an_endpoint_without_runtime_adapters_is_told_with_what_to_set(
         (503, "Loading", ModelUnavailable, ""),
     ],
 )
-def test_what_vllm_refuses_is_told(
+def test_what_vllm_refuses_is_reported(
     url: str,
     tmp_path: Path,
     current: Current,
     status: int,
-    told: str,
+    reported: str,
     kind: type[MemserverError],
     hint: str,
 ) -> None:
@@ -226,7 +226,7 @@ def test_what_vllm_refuses_is_told(
         return JSONResponse({"data": [{"id": "base"}]})
 
     async def refuse(_: Request) -> Response:
-        return JSONResponse({"error": {"message": told, "code": status}}, status)
+        return JSONResponse({"error": {"message": reported, "code": status}}, status)
 
     current.app = Starlette(
         routes=[
@@ -239,7 +239,7 @@ def test_what_vllm_refuses_is_told(
     assert hint in error.hint
 
 
-def test_an_endpoint_that_is_away_is_told(tmp_path: Path) -> None:
+def test_an_endpoint_that_is_away_is_reported(tmp_path: Path) -> None:
     folder = str(make_adapter(tmp_path))
     for arguments in (["list"], ["add", "memory", folder], ["unload", "memory-1"]):
         assert isinstance(error_of("http://127.0.0.1:9/v1", *arguments), ModelUnavailable)

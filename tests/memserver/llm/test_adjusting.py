@@ -153,8 +153,10 @@ def gpt56(body: Body) -> Refusal:
 
 def lm_studio(body: Body) -> Refusal:
     if isinstance(body.get("tool_choice"), dict):
-        told = "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
-        return 400, {"error": told}
+        reported = (
+            "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
+        )
+        return 400, {"error": reported}
     return None
 
 
@@ -181,8 +183,8 @@ def openrouter_choice(body: Body) -> Refusal:
 
 def openrouter_any(body: Body) -> Refusal:
     if {"parallel_tool_calls", "tool_choice"} & body.keys():
-        told = "No endpoints found that can handle the requested parameters."
-        return 404, {"error": {"message": told, "code": 404}}
+        reported = "No endpoints found that can handle the requested parameters."
+        return 404, {"error": {"message": reported, "code": 404}}
     return None
 
 
@@ -194,8 +196,8 @@ def cohere_strict(body: Body) -> Refusal:
 
 def gemini_seed(body: Body) -> Refusal:
     if "seed" in body:
-        told = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
-        return 400, [{"error": {"code": 400, "message": told, "status": "INVALID_ARGUMENT"}}]
+        reported = 'Invalid JSON payload received. Unknown name "seed": Cannot find field.'
+        return 400, [{"error": {"code": 400, "message": reported, "status": "INVALID_ARGUMENT"}}]
     return None
 
 
@@ -237,7 +239,7 @@ def refusing(name: str, refusal: Refusal) -> Callable[[Body], Refusal]:
         ),
     ],
 )
-async def test_native_tools_are_asked_for_in_the_form_that_is_taken(
+async def test_native_tools_are_requested_in_the_form_that_is_taken(
     made, stub: Stub, mode: str, streamed: bool, refuse, field: str, value: object
 ):
     stub.refuse = refuse
@@ -269,7 +271,7 @@ async def test_tools_without_strict_where_that_is_unknown(made, stub: Stub):
 @pytest.mark.parametrize(
     "refusal", [mistral("stream_options"), fastapi("stream_options"), unknown("stream_options")]
 )
-async def test_a_stream_is_asked_for_without_options_where_those_are_unknown(
+async def test_a_stream_is_requested_without_options_where_those_are_unknown(
     made, stub: Stub, refusal: Refusal
 ):
     stub.refuse = refusing("stream_options", refusal)
@@ -428,7 +430,7 @@ async def test_every_change_is_one_warning_and_is_reported(
     assert "Use 'max_completion_tokens' instead" in str(report.changes[0])
 
 
-async def test_a_summary_with_calls_is_asked_for_as_text_where_calls_need_tools(made, stub: Stub):
+async def test_a_summary_with_calls_is_requested_as_text_where_calls_need_tools(made, stub: Stub):
     stub.refuse = lambda body: (
         openai("Requests which have `tool_use` blocks must define tools.")
         if "tools" not in body and any("tool_calls" in each for each in body["messages"])
@@ -442,7 +444,7 @@ async def test_a_summary_with_calls_is_asked_for_as_text_where_calls_need_tools(
 
 
 @pytest.mark.parametrize(
-    ("told", "where", "field"),
+    ("reported", "where", "field"),
     [
         (
             "The `reasoning_content` in the thinking mode must be passed back to the API.",
@@ -457,13 +459,13 @@ async def test_a_summary_with_calls_is_asked_for_as_text_where_calls_need_tools(
     ],
 )
 async def test_calls_of_another_model_get_the_field_that_the_endpoint_misses(
-    made, stub: Stub, told: str, where: str, field: str
+    made, stub: Stub, reported: str, where: str, field: str
 ):
     def refuse(body: Body) -> Refusal:
         for message in body["messages"]:
             for one in message.get("tool_calls", ()):
                 if field not in (message if where == "message" else one):
-                    return openai(told)
+                    return openai(reported)
         return None
 
     stub.refuse = refuse
@@ -549,8 +551,8 @@ def gemma(body: Body) -> Refusal:
     if "system" in roles:
         return openai("Error: Jinja Exception: System role not supported", 500)
     if roles != [("user", "assistant")[place % 2] for place in range(len(roles))]:
-        told = "Error: Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."
-        return openai(told, 500)
+        reported = "Error: Jinja Exception: Conversation roles must alternate user/assistant/user/assistant/..."
+        return openai(reported, 500)
     return None
 
 
@@ -561,8 +563,8 @@ def anthropic(body: Body) -> Refusal:
         )
     for before, after in pairwise(body["messages"]):
         if before["role"] == after["role"] == "user":
-            told = 'messages: roles must alternate between "user" and "assistant", but found multiple "user" roles in a row'
-            return openai(told)
+            reported = 'messages: roles must alternate between "user" and "assistant", but found multiple "user" roles in a row'
+            return openai(reported)
     return None
 
 

@@ -235,7 +235,7 @@ async def test_an_endpoint_that_is_there_and_fails_is_not_asked_again() -> None:
     assert readiness.waits == 1
 
 
-async def test_a_text_that_was_heard_in_part_is_not_told_again_from_its_start() -> None:
+async def test_a_text_that_was_heard_in_part_is_not_sent_again_from_its_start() -> None:
     broken = Broken(say("hello there"), ModelUnavailable("It died."))
     view, _ = restarting(True, broken, say("hello again"))
     heard: list[str] = []

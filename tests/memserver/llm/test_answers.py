@@ -256,7 +256,7 @@ def test_what_a_model_says_when_it_refuses_is_no_content(streamed: bool) -> None
     assert (reply.refusal, reply.content, dict(reply.fields)) == ("I can't help.", "", {})
 
 
-def test_a_whole_answer_where_a_stream_was_asked_for_is_the_answer() -> None:
+def test_a_whole_answer_where_a_stream_was_requested_is_the_answer() -> None:
     answer = completion(content="Well.", tool_calls=[call("now", {"a": 1}, id="x")], reasoning="hm")
     reply = StreamedReply(NAMES)
     assert reply.add(answer) == ("Well.", '{"a": 1}')
@@ -274,7 +274,7 @@ def test_a_stream_that_said_no_reason_to_end_has_none() -> None:
     assert fed([event(content="Half"), event()]).finish_reason == ""
 
 
-def test_text_of_a_call_is_told_whose_name_comes_late() -> None:
+def test_text_of_a_call_is_streamed_whose_name_comes_late() -> None:
     reply = StreamedReply(NAMES)
     first = reply.add(event(tool_calls=[{"index": 0, "function": {"arguments": '{"mess'}}]))
     assert (first, reply.first_name) == (("", '{"mess'), "")

@@ -145,12 +145,12 @@ def hostile(token: str, *, strict: bool) -> ToolSpec:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-@pytest.mark.parametrize("told", [native_tools_json, tools_as_text, response_format_json])
+@pytest.mark.parametrize("reported", [native_tools_json, tools_as_text, response_format_json])
 def test_no_part_of_a_tools_definition_reaches_the_model_as_a_control_token(
-    tokenizer: Tokenizer, told: Any, strict: bool
+    tokenizer: Tokenizer, reported: Any, strict: bool
 ) -> None:
     for token in ALL:
-        text = told([hostile(token, strict=strict)])
+        text = reported([hostile(token, strict=strict)])
         decoded = json.dumps(json.loads(text), ensure_ascii=False) if text[0] in "[{" else text
         assert controls(tokenizer, decoded) == 0, token
         assert json.dumps(escape_control_tokens(token), ensure_ascii=False).strip('"') in decoded

@@ -48,8 +48,8 @@ class Stub:
         if asked["prompt"] == TEXT:
             self.asked.append(model)
         if model not in self.counts:
-            told = {"message": f"The model `{model}` does not exist.", "type": "NotFoundError"}
-            return JSONResponse({"error": told}, 404)
+            reported = {"message": f"The model `{model}` does not exist.", "type": "NotFoundError"}
+            return JSONResponse({"error": reported}, 404)
         return JSONResponse({"count": self.counts[model]})
 
 
@@ -149,7 +149,7 @@ async def test_a_missing_model_is_not_taken_for_a_missing_tokenize(
 
 
 @pytest.mark.parametrize(("status", "count"), [(401, 5), (403, 9), (405, 9), (500, 9)])
-async def test_a_list_of_models_that_is_refused_is_not_asked_for_at_each_count(
+async def test_a_list_of_models_that_is_refused_is_not_requested_at_each_count(
     endpoint: Endpoint, stub: Stub, status: int, count: int
 ) -> None:
     stub.status = status

@@ -159,7 +159,7 @@ def test_neighbours_are_merged_and_what_is_missing_stands_between() -> None:
 RULES = EndpointProfile(roles="alternating", system_role="user")
 
 
-def test_a_call_without_its_result_and_a_result_without_its_call_are_told_as_text() -> None:
+def test_a_call_without_its_result_and_a_result_without_its_call_are_shown_as_text() -> None:
     call, result = STEP
     sent = native_messages([USER, result, call], EndpointProfile(roles="alternating"))
     assert [each["role"] for each in sent] == ["user", "assistant", "user"]

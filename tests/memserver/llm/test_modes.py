@@ -153,12 +153,12 @@ async def test_thinking_in_front_of_an_answer_to_a_schema_does_not_count_against
     assert model.mode == "json_schema"
 
 
-async def test_the_probe_of_a_schema_tells_the_form_nowhere_else(made, stub: Stub):
+async def test_the_probe_of_a_schema_names_the_form_nowhere_else(made, stub: Stub):
     await call(made())
     assert "report_ready" not in json.dumps(stub.bodies[1]["messages"])
 
 
-async def test_text_tells_the_tools_even_where_json_mode_need_not(made, stub: Stub):
+async def test_text_lists_the_tools_even_where_json_mode_need_not(made, stub: Stub):
     await call(made(mode="text", answers=JsonAnswers(list_tools=False)))
     assert "- now" in stub.bodies[0]["messages"][0]["content"]
 
@@ -374,7 +374,7 @@ async def test_replies_without_a_call_have_it_asked_once_a_minute_at_most(made, 
     assert stub.asked.count("probe tools") == 2
 
 
-async def test_a_model_that_is_not_found_is_asked_about_anew_when_it_is_back(made, stub: Stub):
+async def test_a_model_that_is_not_found_is_asked_about_again_when_it_is_back(made, stub: Stub):
     stub.to = {"tools": text("Hm."), "json_schema": text(READY)}
     model = made()
     await call(model)

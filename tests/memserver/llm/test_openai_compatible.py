@@ -152,9 +152,7 @@ async def test_native_mode_sends_calls_and_results_as_such(made, stub: Stub):
     assert notice == {"role": "user", "content": "[system] Memory is nearly full."}
 
 
-async def test_json_mode_sends_a_schema_and_tells_of_the_tools_in_the_system_message(
-    made, stub: Stub
-):
+async def test_json_mode_sends_a_schema_and_lists_the_tools_in_the_system_message(made, stub: Stub):
     stub.answer = TEXTUAL
     await made(mode="json_schema").call_tool(PROMPT, TOOLS, max_tokens=7)
     (body,) = stub.bodies
@@ -174,7 +172,7 @@ async def test_json_mode_sends_calls_as_json_and_results_marked_as_such(made, st
     assert result == {"role": "user", "content": "[result of search]\nNo results found."}
 
 
-async def test_plain_text_is_asked_for_without_tools(made, stub: Stub):
+async def test_plain_text_is_requested_without_tools(made, stub: Stub):
     stub.answer = completion(content="<think>hm</think> A summary. ")
     written = await made(mode="json_schema").write(PROMPT, max_tokens=7)
     assert written.text == "A summary."
@@ -295,12 +293,12 @@ async def test_doctor_says_where_the_window_is_assumed(
 
 
 @pytest.mark.parametrize(
-    ("told", "given", "window"), [(1024, 8192, 1024), (8192, 1024, 1024), (None, 2048, 2048)]
+    ("reported", "given", "window"), [(1024, 8192, 1024), (8192, 1024, 1024), (None, 2048, 2048)]
 )
 async def test_a_window_that_is_a_limit_holds_where_the_endpoint_says_no_smaller_one(
-    made, stub: Stub, told: int | None, given: int, window: int
+    made, stub: Stub, reported: int | None, given: int, window: int
 ):
-    stub.cards = [{"id": "m", "max_model_len": told}]
+    stub.cards = [{"id": "m", "max_model_len": reported}]
     model = made(model="m", context_window=given, window_is_limit=True)
     assert await model.context_window() == window
 
@@ -320,7 +318,7 @@ async def test_a_window_that_was_guessed_for_a_missing_model_is_forgotten(made, 
 
 
 @pytest.mark.parametrize("cards", [[], [{}]])
-async def test_an_endpoint_that_lists_no_model_asks_for_a_name(made, stub: Stub, cards):
+async def test_an_endpoint_that_lists_no_model_needs_a_name(made, stub: Stub, cards):
     stub.cards = cards
     with pytest.raises(ModelUnavailable) as caught:
         await made().call_tool(PROMPT, TOOLS, max_tokens=7)
@@ -426,7 +424,7 @@ async def test_a_model_that_no_list_names_is_ready_if_a_small_request_works(
 
 
 @pytest.mark.parametrize(
-    ("status", "told", "error"),
+    ("status", "reported", "error"),
     [
         (401, "Incorrect API key provided: sk-…", ModelRejected),
         (404, "The model m does not exist", ModelNotFound),
@@ -434,16 +432,16 @@ async def test_a_model_that_no_list_names_is_ready_if_a_small_request_works(
     ],
 )
 async def test_a_model_that_answers_nothing_is_not_ready_and_says_why_in_the_endpoints_words(
-    made, stub: Stub, status: int, told: str, error: type[Exception]
+    made, stub: Stub, status: int, reported: str, error: type[Exception]
 ):
     stub.cards = None
-    stub.answer = JSONResponse({"error": {"message": told}}, status)
+    stub.answer = JSONResponse({"error": {"message": reported}}, status)
     clock = Clock()
     model = made(model="m", clock=clock)
     for _ in range(3):
         with pytest.raises(error) as caught:
             await model.check()
-        assert told in caught.value.message + caught.value.hint
+        assert reported in caught.value.message + caught.value.hint
     assert len(stub.bodies) == 1
     stub.answer = completion(content="OK")
     clock.now += 6
@@ -458,7 +456,7 @@ async def test_a_call_that_worked_shows_for_a_minute_that_the_model_is_ready(mad
     assert (stub.listings, len(stub.bodies)) == (0, 1)
 
 
-async def test_a_list_that_failed_is_asked_for_again_after_a_while(made, stub: Stub):
+async def test_a_list_that_failed_is_requested_again_after_a_while(made, stub: Stub):
     stub.cards = JSONResponse({"error": "no"}, 401)
     clock = Clock()
     model = made(model="m", clock=clock)
@@ -473,8 +471,10 @@ async def test_a_window_that_an_overflow_names_is_learned(made, stub: Stub):
     stub.cards = None
     model = made(model="m")
     assert (await model.context_window(), model.window_is_assumed) == (8192, True)
-    told = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
-    stub.answer = JSONResponse({"error": {"message": told}}, 400)
+    reported = (
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+    )
+    stub.answer = JSONResponse({"error": {"message": reported}}, 400)
     with pytest.raises(ContextOverflow):
         await model.call_tool(PROMPT, TOOLS, max_tokens=7)
     assert (await model.context_window(), model.window_is_assumed) == (4096, False)
@@ -482,8 +482,10 @@ async def test_a_window_that_an_overflow_names_is_learned(made, stub: Stub):
 
 async def test_of_two_windows_the_smaller_holds(made, stub: Stub):
     model = made(model="m", context_window=2048)
-    told = "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
-    stub.answer = JSONResponse({"error": {"message": told}}, 400)
+    reported = (
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens."
+    )
+    stub.answer = JSONResponse({"error": {"message": reported}}, 400)
     with pytest.raises(ContextOverflow):
         await model.call_tool(PROMPT, TOOLS, max_tokens=7)
     assert await model.context_window() == 2048

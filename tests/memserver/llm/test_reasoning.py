@@ -164,14 +164,14 @@ def test_a_calls_message_streams_as_it_is_parsed_for_any_thoughts_and_any_cut(
 
 @settings(deadline=None)
 @given(st.sampled_from([*UNOPENED, *OPENED, "%s"]), st.sampled_from(["", " ", "A {b}"]), CUTS)
-def test_of_a_model_that_opens_no_thought_nothing_is_told_before_one_has_ended(
+def test_of_a_model_that_opens_no_thought_nothing_is_streamed_before_one_has_ended(
     marking: str, before: str, cuts: list[int]
 ):
     plain = before + marking % "SECRET" + "Hello!"
     assert heard(PlainText(holds=True), plain, cuts) == spoken(plain)
     content = before + marking % (CALL % "no") + CALL % "yes"
-    told = heard(CallText(TOOLS, holds=True), content, cuts)
-    assert told == parse_json(RawReply(content), TOOLS).call.arguments["message"]
+    reported = heard(CallText(TOOLS, holds=True), content, cuts)
+    assert reported == parse_json(RawReply(content), TOOLS).call.arguments["message"]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_arguments_of_another_shape_are_a_violation(arguments: object):
     assert violation(native(RawCall("send_message", arguments))).complaint
 
 
-def test_an_unknown_tool_is_told_which_ones_exist():
+def test_an_unknown_tool_is_answered_with_those_that_exist():
     message = violation(native(RawCall("fly", "{}"))).complaint
     assert message == "There is no tool fly. Call one of: send_message, now, any."
 
@@ -84,7 +84,7 @@ def test_a_name_that_is_no_name_is_a_violation(name: object):
     assert "There is no tool" in violation(native(RawCall(name, "{}"))).complaint
 
 
-def test_arguments_that_break_off_are_told_as_the_output_limit():
+def test_arguments_that_break_off_are_reported_as_the_output_limit():
     reply = native(RawCall("send_message", '{"message": "hi'), finish="length")
     assert "output limit" in violation(reply).complaint
 
@@ -98,7 +98,7 @@ def test_a_native_call_that_looks_whole_is_not_trusted_when_the_reply_was_cut_of
     assert "output limit" in violation(reply).complaint
 
 
-def test_a_complete_call_counts_even_if_the_reply_was_cut_off_behind_it():
+def test_a_complete_call_counts_even_if_the_reply_was_cut_off_after_it():
     parsed = parse_json(RawReply(HI + "\n\n\n", finish_reason="length"), TOOLS)
     assert parsed.call.name == "send_message"
     calls = (RawCall("send_message", '{"message": "hi"}'), RawCall("now", ""))
@@ -211,7 +211,7 @@ def nested(depth: int) -> list[Any]:
 @pytest.mark.parametrize(
     "call", [RawCall(nested(5000), "{}"), RawCall("any", nested(5000)), RawCall("x" * 5000, "{}")]
 )
-def test_what_can_not_be_shown_of_a_call_is_told_in_short(call: RawCall):
+def test_what_can_not_be_shown_of_a_call_is_reported_in_short(call: RawCall):
     assert len(violation(native(call)).complaint) < 300
 
 

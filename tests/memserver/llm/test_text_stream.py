@@ -122,7 +122,7 @@ def test_an_object_without_a_tool_before_the_call_is_skipped():
 
 
 @given(CUTS, st.sampled_from(["<think>", "\n <think>"]))
-def test_a_call_in_the_reasoning_before_a_call_is_not_told(cuts: list[int], begin: str):
+def test_a_call_in_the_reasoning_before_a_call_is_not_streamed(cuts: list[int], begin: str):
     call = '{"tool": "send_message", "arguments": {"message": "%s"}}'
     text = f"{begin}Perhaps {call % 'no'}? <b></think>\n{call % 'yes'}"
     assert fed(CallText(), text, cuts) == "yes"

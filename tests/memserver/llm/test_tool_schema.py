@@ -44,7 +44,7 @@ SEARCH = ToolSpec(
 NOTHING = ToolSpec("now", "The time.", {"type": "object"})
 
 
-def told(spec: ToolSpec, arguments: dict[str, object]) -> str:
+def reported(spec: ToolSpec, arguments: dict[str, object]) -> str:
     with pytest.raises(ProtocolViolation) as caught:
         check_arguments(spec, arguments)
     return caught.value.message
@@ -97,36 +97,36 @@ def test_a_value_that_can_be_had_without_loss_is_coerced(name: str, given: objec
 def test_a_value_that_would_lose_something_is_a_violation_naming_the_argument(
     name: str, given: object
 ):
-    assert f"The argument {name} of search" in told(SEARCH, {"query": "x", name: given})
+    assert f"The argument {name} of search" in reported(SEARCH, {"query": "x", name: given})
 
 
 def test_a_missing_argument_is_named():
-    assert told(SEND, {}) == "send_message needs the argument message: call it again with it."
+    assert reported(SEND, {}) == "send_message needs the argument message: call it again with it."
 
 
 def test_an_extra_argument_is_named_with_those_that_exist():
-    message = told(SEARCH, {"query": "hi", "name": "human"})
+    message = reported(SEARCH, {"query": "hi", "name": "human"})
     assert message == (
         "search has no argument name; it takes query, page, exact, order, tags, weight."
     )
 
 
 def test_a_wrong_type_says_what_is_wanted_and_what_came():
-    assert told(SEARCH, {"query": "x", "page": "two"}) == (
+    assert reported(SEARCH, {"query": "x", "page": "two"}) == (
         'The argument page of search must be of type integer, not "two".'
     )
 
 
 def test_a_text_that_is_too_long_says_both_lengths():
     note = ToolSpec("note", "", SEND.parameters)
-    assert told(note, {"message": "x" * 201}) == (
+    assert reported(note, {"message": "x" * 201}) == (
         "The argument message of note has 201 characters; at most 200 are allowed."
     )
 
 
 def test_a_message_that_a_person_has_read_is_taken_beyond_its_limit_and_not_without_end():
     assert check_arguments(SEND, {"message": "x" * 20_000}) == {"message": "x" * 20_000}
-    assert "has 20001 characters" in told(SEND, {"message": "x" * 20_001})
+    assert "has 20001 characters" in reported(SEND, {"message": "x" * 20_001})
 
 
 @pytest.mark.parametrize(
@@ -157,15 +157,15 @@ def test_a_forgiving_tool_leaves_out_what_it_does_not_know_and_another_one_refus
     deletes = {"type": "object", "properties": {"path": {"type": "string"}}}
     given = {"path": "a", "dry_run": True}
     assert check_arguments(ToolSpec("delete", "", deletes, forgiving=True), given) == {"path": "a"}
-    assert "no argument dry_run" in told(ToolSpec("delete", "", deletes), given)
+    assert "no argument dry_run" in reported(ToolSpec("delete", "", deletes), given)
 
 
-def test_a_value_outside_the_choices_is_told_the_choices():
-    assert "must be one of: newest, oldest" in told(SEARCH, {"query": "x", "order": "best"})
+def test_a_value_outside_the_choices_is_refused_with_the_choices():
+    assert "must be one of: newest, oldest" in reported(SEARCH, {"query": "x", "order": "best"})
 
 
-def test_several_faults_are_told_together():
-    message = told(SEARCH, {"page": "x", "extra": 1})
+def test_several_faults_are_reported_together():
+    message = reported(SEARCH, {"page": "x", "extra": 1})
     assert "needs the argument query" in message
     assert "has no argument extra" in message
     assert "The argument page" in message
@@ -179,17 +179,17 @@ def test_several_faults_are_told_together():
         {"query": "x", "tags": [{"name": "x" * 500}] * 20_000},
     ],
 )
-def test_what_is_told_of_many_or_long_faults_is_short(arguments: dict[str, object]):
-    message = told(SEARCH, arguments)
+def test_what_is_said_of_many_or_long_faults_is_short(arguments: dict[str, object]):
+    message = reported(SEARCH, arguments)
     assert len(message) < 1000
     assert message.endswith(".")
 
 
-def test_a_fault_deep_under_long_names_is_told_in_short():
+def test_a_fault_deep_under_long_names_is_reported_in_short():
     spec = ToolSpec(
         "hook", "", {"type": "object", "additionalProperties": {"type": "string", "maxLength": 2}}
     )
-    assert len(told(spec, {"k" * 5000: 1, "l" * 5000: "abc"})) < 1000
+    assert len(reported(spec, {"k" * 5000: 1, "l" * 5000: "abc"})) < 1000
 
 
 def test_null_stands_for_an_optional_argument_left_out():
@@ -214,7 +214,7 @@ def test_null_stands_for_an_argument_left_out_whose_schema_is_a_reference():
 
 
 def test_null_for_a_required_argument_is_a_violation():
-    assert "The argument query of search" in told(SEARCH, {"query": None})
+    assert "The argument query of search" in reported(SEARCH, {"query": None})
 
 
 def test_a_tool_that_allows_free_arguments_gets_them():

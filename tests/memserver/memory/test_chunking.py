@@ -49,7 +49,7 @@ async def test_a_word_longer_than_a_chunk_is_cut_between_characters():
     await embedder.aclose()
 
 
-async def test_the_embedders_window_bounds_chunks_whatever_is_asked_for():
+async def test_the_embedders_window_bounds_chunks_whatever_is_requested():
     text = "word " * 1000
     chunks = await Chunker(HashingEmbedder(window=50), tokens=500).plan(text)
     assert max(len(chunk.split()) for chunk in shown(text, chunks)) <= 50

@@ -1,4 +1,4 @@
-"""An extract holds what tells most, within its limit, and goes on doing so when it is folded again."""
+"""An extract holds what tells most, within its limit, and does so when it is folded again."""
 
 from collections.abc import Sequence
 

@@ -73,7 +73,7 @@ async def results(server: Server, agent: str, *calls: str) -> list[str]:
 
 
 @pytest.mark.parametrize("window", WINDOWS)
-async def test_a_search_shows_what_it_found_however_far_behind_the_start_that_is(
+async def test_a_search_shows_what_it_found_however_far_after_the_start_that_is(
     database: OneDatabase, window: int
 ) -> None:
     async with serving(database, Searcher()) as server:
@@ -206,7 +206,7 @@ async def test_what_can_not_be_read_is_refused_with_the_reason(database: OneData
     async with serving(database, Searcher()) as server:
         agent, other = await agent_of(server), await agent_of(server)
         remember(server, other, ["A secret."])
-        told = await results(
+        reported = await results(
             server,
             agent,
             "memory_read|label=compass",
@@ -217,17 +217,17 @@ async def test_what_can_not_be_read_is_refused_with_the_reason(database: OneData
             "memory_read|label=m1000|start=0",
             "memory_read|label=[M1000]",
         )
-    assert told[0] == (
+    assert reported[0] == (
         "'compass' is no label. Take one as search results show it, such as m12003 or p17."
     )
-    assert told[1:5] == [
+    assert reported[1:5] == [
         "There is no message m5.",
         "There is no message m1009 yet.",
         "There is no passage p5.",
         "There is no passage p5@handbook: no collection 'handbook' is attached.",
     ]
-    assert told[5].startswith("start: m1000 has the characters 1 to ")
-    assert "user: memory_read|label=compass" in told[6]
+    assert reported[5].startswith("start: m1000 has the characters 1 to ")
+    assert "user: memory_read|label=compass" in reported[6]
 
 
 async def test_passages_have_labels_by_which_they_are_read_in_shared_collections_too(

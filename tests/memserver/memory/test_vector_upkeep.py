@@ -1,4 +1,4 @@
-"""Collections that grow get a table and an index of their own; re-embedding goes on beside what serves."""
+"""Collections that grow get a table and an index of their own; re-embedding continues beside what serves."""
 
 import asyncio
 import random
@@ -271,7 +271,7 @@ async def test_the_old_vectors_serve_until_the_new_ones_are_complete(
     assert newcomer.passage.text == "came in 5"
 
 
-async def test_a_re_embedding_that_was_cut_off_goes_on_where_it_was(
+async def test_a_re_embedding_that_was_cut_off_continues_where_it_was(
     database: OneDatabase,
 ) -> None:
     class Counting(HashingEmbedder):

@@ -121,7 +121,7 @@ def test_a_query_stands_after_the_path_of_each_request(pasted: str, of_chat: str
         ("http://box/api", "http://box/api/tokenize"),
     ],
 )
-def test_counts_are_asked_for_beside_v1(pasted: str, tokenize: str) -> None:
+def test_counts_are_requested_beside_v1(pasted: str, tokenize: str) -> None:
     assert read_address(pasted).beside().of("/tokenize") == tokenize
 
 

@@ -99,7 +99,7 @@ def test_a_try_that_fails_doubles_the_pause_up_to_a_limit_and_an_answer_ends_tha
     assert not outage.refused()
 
 
-def test_a_try_that_its_caller_gave_up_tells_nothing_and_the_next_one_tries(
+def test_a_try_that_its_caller_gave_up_says_nothing_and_the_next_one_tries(
     outage: Outage,
 ) -> None:
     outage.fails(3)

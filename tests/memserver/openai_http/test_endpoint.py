@@ -72,7 +72,7 @@ async def test_every_error_of_the_http_library_is_translated(
     assert type(translate(Endpoint(""), error)) is expected
 
 
-def test_an_error_is_told_in_the_names_of_its_endpoint():
+def test_an_error_is_reported_in_the_names_of_its_endpoint():
     endpoint = Endpoint("", title="embedding endpoint", variables="MEMSERVER_EMBEDDING")
     error = translate(endpoint, StatusError(401, {"message": "who?"}))
     assert error.message == "The embedding endpoint answered 401: who?"
@@ -262,7 +262,7 @@ async def test_the_wordings_of_a_missing_model_are_a_model_not_found(
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "reported"),
     [
         (404, "Not Found"),
         (404, "No endpoints found that support tool use."),
@@ -271,9 +271,9 @@ async def test_the_wordings_of_a_missing_model_are_a_model_not_found(
     ],
 )
 async def test_other_refusals_are_not_taken_for_a_missing_model(
-    url: str, stub: Stub, status: int, told: str
+    url: str, stub: Stub, status: int, reported: str
 ):
-    stub.response = JSONResponse({"error": {"message": told}}, status)
+    stub.response = JSONResponse({"error": {"message": reported}}, status)
     assert type(await failure(url)) is ModelRejected
 
 
@@ -297,7 +297,7 @@ async def test_an_answer_that_is_no_json_object_says_where_to_look(
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         ('{"error": {"message": "because"}}', "because"),
         ('{"object": "error", "message": "because"}', "because"),
@@ -309,11 +309,11 @@ async def test_an_answer_that_is_no_json_object_says_where_to_look(
         ('{"a":' * 10_000, "Bad Request"),
     ],
 )
-async def test_a_refusal_in_any_shape_is_told(url: str, stub: Stub, body: str, told: str):
+async def test_a_refusal_in_any_shape_is_reported(url: str, stub: Stub, body: str, reported: str):
     stub.response = Response(body, 400)
     error = await failure(url)
     assert type(error) is ModelRejected
-    assert told in error.message
+    assert reported in error.message
 
 
 async def test_a_compressed_answer_is_read_and_a_broken_one_is_an_error(url: str, stub: Stub):

@@ -137,7 +137,7 @@ async def test_a_stream_that_its_reader_leaves_is_no_answer_for_a_try_and_no_fai
     assert not circuit.is_open
 
 
-async def test_a_check_is_always_sent_tells_of_the_outage_and_closes_the_circuit() -> None:
+async def test_a_check_is_always_sent_reports_the_outage_and_closes_the_circuit() -> None:
     circuit = Circuit(failures=1)
     server = Scripted(status(500), status(503), status(401), MODELS, OK)
     async with asking(server, retries=0, circuit=circuit) as client:

@@ -195,7 +195,7 @@ def paused(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     ids=["seconds", "milliseconds", "no milliseconds", "words", "OpenAI's limits", "loads", "503"],
 )  # fmt: skip
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_wait_that_is_asked_for_is_kept(
+async def test_a_wait_that_is_requested_is_kept(
     failed: bytes, pause: float, streamed: bool, paused: list[float]
 ):
     end = b'data: {"a": 1}\n\ndata: [DONE]\n\n'
@@ -206,7 +206,7 @@ async def test_a_wait_that_is_asked_for_is_kept(
     assert paused == [pause, pause]
 
 
-async def test_pauses_grow_where_none_is_asked_for(paused: list[float]):
+async def test_pauses_grow_where_none_is_requested(paused: list[float]):
     async with asking(Scripted(*[refusal(500, {})] * 7), retries=6, within=60) as client:
         with pytest.raises(ModelUnavailable):
             await client.post("/x", b"{}")

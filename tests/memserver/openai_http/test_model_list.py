@@ -70,7 +70,7 @@ async def test_a_check_of_an_endpoint_without_a_list_closes_the_circuit(answer: 
 @pytest.mark.parametrize(
     ("answer", "kind"), [(refusal(401, {}), ModelRejected), (CLOSE, ModelUnavailable)]
 )
-async def test_a_key_that_is_refused_and_a_lost_connection_are_told(
+async def test_a_key_that_is_refused_and_a_lost_connection_are_reported(
     answer: bytes, kind: type[ModelError], checked: bool
 ) -> None:
     # aiohttp itself repeats a GET once
@@ -79,7 +79,7 @@ async def test_a_key_that_is_refused_and_a_lost_connection_are_told(
             await (client.check() if checked else client.models())
 
 
-async def test_a_check_tells_of_a_server_that_fails() -> None:
+async def test_a_check_reports_a_server_that_fails() -> None:
     async with asking(Scripted(refusal(500, {})), retries=0) as client:
         with pytest.raises(ModelUnavailable, match="500"):
             await client.check()

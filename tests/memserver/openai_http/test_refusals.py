@@ -238,7 +238,7 @@ async def test_a_model_that_loads_is_unavailable_for_now(status: int, message: s
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "reported"),
     [
         (openai("because"), "because"),
         ([openai("because")], "because"),
@@ -265,9 +265,9 @@ async def test_a_model_that_loads_is_unavailable_for_now(status: int, message: s
         ({}, "it does not say why"),
     ],
 )
-async def test_the_words_of_an_error_are_found_in_every_shape(body: object, told: str) -> None:
+async def test_the_words_of_an_error_are_found_in_every_shape(body: object, reported: str) -> None:
     error = await caught(400, body)
-    assert error.message == f"The model's endpoint answered 400: {told}"
+    assert error.message == f"The model's endpoint answered 400: {reported}"
 
 
 @pytest.mark.parametrize("echo", ["input", "ctx"])
@@ -276,7 +276,7 @@ async def test_what_an_error_repeats_of_the_request_decides_nothing(echo: str) -
     assert type(await caught(400, body)) is ModelRejected
 
 
-async def test_the_page_of_a_proxy_is_told_by_its_title() -> None:
+async def test_the_page_of_a_proxy_is_reported_by_its_title() -> None:
     page = "<html><head><title>502 Bad Gateway</title></head><body><center>nginx</center></body></html>"
     async with asking(Scripted(whole(page, "text/html", 502)), retries=0) as client:
         with pytest.raises(ModelUnavailable, match=r"answered 502: 502 Bad Gateway$"):

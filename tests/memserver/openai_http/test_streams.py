@@ -50,7 +50,7 @@ async def heard(client: EndpointClient) -> tuple[list[object], ModelError | None
     return found, None
 
 
-async def told(answer: bytes | tuple[bytes, ...]) -> tuple[list[object], ModelError | None]:
+async def reported(answer: bytes | tuple[bytes, ...]) -> tuple[list[object], ModelError | None]:
     async with asking(Scripted(answer), retries=0) as client:
         return await heard(client)
 
@@ -69,20 +69,20 @@ async def told(answer: bytes | tuple[bytes, ...]) -> tuple[list[object], ModelEr
 )
 @pytest.mark.parametrize("kind", [SSE, f"{SSE}; charset=utf-8", "application/json", "text/plain"])
 async def test_a_stream_that_comes_to_its_end_is_whole(text: str, kind: str) -> None:
-    assert await told(whole(text, kind)) == ([HALF, END], None)
+    assert await reported(whole(text, kind)) == ([HALF, END], None)
 
 
 async def test_a_stream_is_whole_where_any_choice_finished() -> None:
     second = delta("lo", "stop", index=1)
     both = {"choices": [*HALF["choices"], *second["choices"]]}  # type: ignore[misc]
     usage = {"choices": [], "usage": {"total_tokens": 3}}
-    assert (await told(whole(event(both) + event(usage), SSE)))[1] is None
+    assert (await reported(whole(event(both) + event(usage), SSE)))[1] is None
 
 
 async def test_a_field_for_an_error_that_is_empty_is_none() -> None:
-    assert (await told(whole(event({**END, "error": None}), SSE)))[1] is None
+    assert (await reported(whole(event({**END, "error": None}), SSE)))[1] is None
     odd = {"choices": [None, 3, *END["choices"]], "error": {}}  # type: ignore[misc]
-    assert (await told(whole(event(odd), SSE)))[1] is None
+    assert (await reported(whole(event(odd), SSE)))[1] is None
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_a_field_for_an_error_that_is_empty_is_none() -> None:
     ids=["between events", "with usage", "within an event", "with a comment"],
 )
 async def test_a_stream_that_ends_early_is_an_error_after_what_came(text: str) -> None:
-    found, error = await told(whole(text, SSE))
+    found, error = await reported(whole(text, SSE))
     assert found[0] == HALF
     assert type(error) is ModelUnavailable
     assert "ended its stream early" in error.message
@@ -105,7 +105,7 @@ async def test_a_stream_that_ends_early_is_an_error_after_what_came(text: str) -
 
 @pytest.mark.parametrize("text", ['data: {"choices": [{"del', "data:"])
 async def test_a_stream_that_ends_within_its_first_event_ended_early(text: str) -> None:
-    found, error = await told(whole(text, SSE))
+    found, error = await reported(whole(text, SSE))
     assert found == []
     assert "ended its stream early" in str(error)
 
@@ -115,24 +115,24 @@ async def test_a_stream_that_ends_within_its_first_event_ended_early(text: str) 
 @pytest.mark.parametrize("before", ["", "\n ", "\ufeff"])
 async def test_a_whole_answer_is_one_object(kind: str, indent: int | None, before: str) -> None:
     text = before + json.dumps(ANSWER, indent=indent)
-    assert await told(whole(text, kind)) == ([ANSWER], None)
+    assert await reported(whole(text, kind)) == ([ANSWER], None)
 
 
 async def test_a_whole_answer_that_comes_in_pieces_is_one_object() -> None:
     text = json.dumps(ANSWER, indent=1).encode()
     pieces = tuple(chunked(text[at : at + 7]) for at in range(0, len(text), 7))
-    assert await told((STREAM, *pieces, b"0\r\n\r\n")) == ([ANSWER], None)
+    assert await reported((STREAM, *pieces, b"0\r\n\r\n")) == ([ANSWER], None)
 
 
 async def test_lines_of_json_are_events() -> None:
     lines = "\n".join(map(json.dumps, (HALF, END)))
-    assert await told(whole(lines, "application/x-ndjson")) == ([HALF, END], None)
+    assert await reported(whole(lines, "application/x-ndjson")) == ([HALF, END], None)
 
 
 @pytest.mark.parametrize("rest", ["", '\n{"choices": [{"del'])
 async def test_lines_of_json_that_end_early_are_an_error(rest: str) -> None:
     lines = "\n".join(map(json.dumps, (HALF, HALF))) + rest
-    _, error = await told(whole(lines, "application/x-ndjson"))
+    _, error = await reported(whole(lines, "application/x-ndjson"))
     assert "ended its stream early" in str(error)
 
 
@@ -175,7 +175,7 @@ async def test_what_is_no_answer_is_an_error_in_the_endpoints_words(
 async def test_what_is_no_stream_is_an_error_in_the_endpoints_words(
     answer: bytes, words: str
 ) -> None:
-    found, error = await told(answer)
+    found, error = await reported(answer)
     assert found == []
     assert type(error) is ModelUnavailable
     assert words in error.message

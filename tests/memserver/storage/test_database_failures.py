@@ -1,4 +1,4 @@
-"""What follows when the database fails in one of its many ways: who waits, who is told what, and what is lost (nothing)."""
+"""What follows when the database fails in one of its many ways: who waits, who reads what, and what is lost (nothing)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

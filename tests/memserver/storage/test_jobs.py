@@ -135,9 +135,9 @@ async def test_a_job_that_fails_is_tried_again_a_bounded_number_of_times(
         await queue(pool, args={"fails": 2})
         await queue(pool, args={"fails": 100})
         await jobs.run_until_idle()
-    mended = [run for run in runs if run.args["fails"] == 2]
+    fixed = [run for run in runs if run.args["fails"] == 2]
     hopeless = [run for run in runs if run.args["fails"] == 100]
-    assert [run.attempt for run in mended] == [1, 2, 3]
+    assert [run.attempt for run in fixed] == [1, 2, 3]
     assert [run.last for run in hopeless] == [False] * (MOST_ATTEMPTS - 1) + [True]
     assert stored(database) == [("failed", MOST_ATTEMPTS)]
 
@@ -223,7 +223,7 @@ async def test_a_job_that_kills_its_workers_is_given_up(database: OneDatabase) -
     assert stored(database) == [("failed", MOST_ATTEMPTS)]
 
 
-async def test_jobs_go_on_when_the_database_cuts_all_connections(database: OneDatabase) -> None:
+async def test_jobs_continue_when_the_database_cuts_all_connections(database: OneDatabase) -> None:
     recorder = Recorder()
     async with runner(database, recorder, at_once=1) as (pool, _):
         await queue(pool)

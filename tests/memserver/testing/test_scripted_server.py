@@ -106,8 +106,8 @@ async def test_a_model_it_does_not_have_is_refused():
 
 async def test_a_prompt_that_is_too_long_is_refused_as_vllm_does(mode):
     app = create_scripted_app(RULES["echo"], context_window=60)
-    told = "maximum context length is 60 tokens"
-    with serving(app) as url, pytest.raises(ContextOverflow, match=told):
+    reported = "maximum context length is 60 tokens"
+    with serving(app) as url, pytest.raises(ContextOverflow, match=reported):
         await answer(url, mode)
 
 

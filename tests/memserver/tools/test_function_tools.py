@@ -1,4 +1,4 @@
-"""Python functions as tools: what the model is told of them, what they get, and what they may do."""
+"""Python functions as tools: what the model reads of them, what they get, and what they may do."""
 
 import asyncio
 import threading
@@ -114,7 +114,7 @@ def test_a_docstring_may_be_in_the_style_of_numpy_or_sphinx(docstring: str) -> N
     assert spec.parameters["properties"]["place"]["description"] == "which."
 
 
-def test_the_model_is_told_types_and_docstring() -> None:
+def test_the_model_reads_types_and_docstring() -> None:
     spec = made(plan).spec
     assert (spec.name, spec.description) == ("plan", "Plan a journey.\n\nIt takes a while.")
     properties = spec.parameters["properties"]
@@ -148,7 +148,7 @@ def test_the_model_is_told_types_and_docstring() -> None:
 async def called(
     database: OneDatabase, function: Callable[..., Any], arguments: Any = None, **settings: Any
 ) -> tuple[str, str]:
-    """The state and the result of a call; the agent answers behind it, whatever it was."""
+    """The state and the result of a call; the agent answers after it, whatever it was."""
     found = made(function)
     model = ScriptedModel([Call(found.spec.name, arguments or {}), say("Done.")])
     async with serving(database, model, [found], **settings) as server:
@@ -169,7 +169,7 @@ async def test_the_function_gets_values_of_its_types(database: OneDatabase) -> N
     )
 
 
-async def test_what_no_schema_says_is_told_to_the_model(database: OneDatabase) -> None:
+async def test_what_no_schema_says_is_said_to_the_model(database: OneDatabase) -> None:
     state, result = await called(database, plan, {**ARGUMENTS, "day": "the 31st of June"})
     assert state == "failed"
     assert result.startswith("The argument day: Input should be a valid date")
@@ -334,7 +334,7 @@ def structured() -> Any:
     return {"place": Place("Oslo"), "wish": Wish(what="ä"), "day": date(2026, 1, 2), "none": None}
 
 
-async def test_a_long_result_is_cut_and_the_model_is_told_of_the_limit(
+async def test_a_long_result_is_cut_and_the_model_learns_of_the_limit(
     database: OneDatabase,
 ) -> None:
     state, result = await called(database, tool(much), tool_result_characters=200)
@@ -397,7 +397,7 @@ async def wait_wrongly(context: AgentContext) -> str:
     return str(context.wait(context.memory.sections()))
 
 
-async def test_an_async_function_that_waits_is_told_and_blocks_nothing(
+async def test_an_async_function_that_waits_is_reported_and_blocks_nothing(
     database: OneDatabase,
 ) -> None:
     state, result = await called(database, tool(wait_wrongly))

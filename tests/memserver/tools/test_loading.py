@@ -24,7 +24,7 @@ Write = Callable[[str, str], None]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
-    """Writes modules into the working directory; they are forgotten behind the test."""
+    """Writes modules into the working directory; they are forgotten after the test."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
@@ -101,6 +101,6 @@ def test_what_is_wrong_is_an_error_at_the_start_with_its_place(
     assert reason.replace("HERE", str(tmp_path)) in raised.value.message
 
 
-def test_a_module_that_is_not_there_is_told(write: Write) -> None:
+def test_a_module_that_is_not_there_is_reported(write: Write) -> None:
     with pytest.raises(SetupError, match="no module nobodys_tools"):
         load_tools(["nobodys_tools"])

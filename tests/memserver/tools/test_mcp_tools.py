@@ -6,12 +6,17 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Any
 
 import pytest
+from mcp.server.mcpserver import MCPServer
 from starlette.responses import Response
 
-from memserver.testing.scripted import Call, ScriptedModel, say
+from memserver.messages import PromptMessage, ToolSpec
+from memserver.testing.scripted import Call, ScriptedModel, Step, say
+from memserver.testing.scripted_rules import last_user_text
 from tests.support.http_app import Current
 from tests.support.mcp_demo import HERE, over_http
 from tests.support.server import OneDatabase, Server, serving
@@ -144,6 +149,55 @@ async def test_a_server_is_registered_over_the_api_and_its_tools_are_called(
     assert all(headers["host"] == f"127.0.0.1:{port}" for headers in got)
     assert gone.status_code == 404
     assert "wiki__add" not in {tool["name"] for tool in tools["items"]}
+
+
+LONG = "get_customer_invoice_line_items_by_billing_account_and_period"
+SPELLINGS = [
+    *("files.read", "files-read", "files_read", "files read", "ns/tool", "with space", LONG),
+    *(f"{LONG}.v2", f"{LONG}_v2", "ä", "ö"),
+]
+
+
+def named_alike(names: Sequence[str]) -> MCPServer[Any]:
+    """A server whose tools say which they are."""
+    server: MCPServer[Any] = MCPServer("alike", log_level="CRITICAL")
+    for name in names:
+        server.add_tool(_saying(name), name=name, description=name)
+    return server
+
+
+def _saying(text: str) -> Callable[[], str]:
+    def said() -> str:
+        return text
+
+    return said
+
+
+def obey(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Step:
+    """Calls the tool that the user names."""
+    return say("Done.") if prompt[-1].role == "tool" else Call(last_user_text(prompt))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_tools_whose_names_are_alike_or_long_are_each_called_by_a_name_of_their_own(
+    database: OneDatabase, order: int
+) -> None:
+    with over_http(served=named_alike(SPELLINGS[::order])) as port:
+        new = {"name": "billing-service-prod", "url": f"http://127.0.0.1:{port}/mcp"}
+        async with serving(database, ScriptedModel(obey), tool_networks=HERE) as server:
+            made = (await server.http.post("/v1/mcp-servers", json=new)).json()
+            listed = (await server.http.get("/v1/tools", params={"limit": 100})).json()["items"]
+            names = {each["description"]: each["name"] for each in listed if each["kind"] == "mcp"}
+            agent = await agent_with(server, *names.values())
+            for remote, name in names.items():
+                assert results(await server.say(agent, name)) == [("done", remote)]
+    assert (set(names), made["refused"]) == (set(SPELLINGS), {})
+    assert all(len(name) <= 64 for name in names.values())
+    shown = {remote: name.removeprefix("billing-service-prod__") for remote, name in names.items()}
+    assert shown["files_read"] == "files_read"
+    assert shown["files-read"] == "files-read"
+    assert shown["files.read"] == f"files_read_{sha256(b'files.read').hexdigest()[:6]}"
+    assert shown["with space"] == "with_space"
 
 
 async def test_a_server_that_was_started_again_is_connected_to_again(

@@ -20,7 +20,9 @@ async def run(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["leave", "be_killed"])
-async def test_a_function_that_ends_its_process_is_told_from_one_that_fails(name: str) -> None:
+async def test_a_function_that_ends_its_process_is_distinguished_from_one_that_fails(
+    name: str,
+) -> None:
     with pytest.raises(ToolProcessEnded):
         await run(name)
     with pytest.raises(ToolError, match="ValueError: no"):
@@ -32,7 +34,7 @@ async def test_a_function_that_can_not_be_found_there_has_failed_and_ended_nothi
         await run("nothing")
 
 
-async def test_what_tells_a_whole_service_to_end_is_no_end_of_a_functions_own() -> None:
+async def test_what_asks_a_whole_service_to_end_is_no_end_of_a_functions_own() -> None:
     assert await run("be_asked_to_end") == "alive"
 
 

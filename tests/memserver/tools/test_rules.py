@@ -105,7 +105,7 @@ async def test_the_last_step_is_for_the_answer_whatever_is_required(
     assert (answer["text"], offered(model)) == ("I couldn't.", {"send_message"})
 
 
-async def test_calls_are_counted_for_a_turn_and_the_next_turn_begins_anew(
+async def test_calls_are_counted_for_a_turn_and_the_next_turn_begins_again(
     database: OneDatabase,
 ) -> None:
     model = ScriptedModel([Call("look"), say("A door."), Call("look"), say("The same door.")])
@@ -140,7 +140,7 @@ async def test_what_a_turn_called_counts_also_when_it_left_the_queue_meanwhile(
     assert any("Go!" in message.text for message in model.seen[-1].prompt), "it stays in sight"
 
 
-async def test_a_model_that_calls_what_is_not_offered_is_told_and_goes_on(
+async def test_a_model_that_calls_what_is_not_offered_learns_so_and_continues(
     database: OneDatabase,
 ) -> None:
     model = ScriptedModel([say("No."), Call("look"), say("A door.")])

@@ -34,7 +34,7 @@ HERE = "127.0.0.1/32"
 
 
 class Hook:
-    """A webhook that keeps what it gets and answers in turn what it is told to, the last one for ever."""
+    """A webhook that keeps what it gets and answers in turn what it should, the last one for ever."""
 
     def __init__(self, *answers: Callable[[], Response] | Response) -> None:
         self._answers = list(answers)
@@ -66,7 +66,7 @@ async def agent_with(server: Server, url: str, **fields: Any) -> str:
 async def called(
     database: OneDatabase, url: str, *, networks: str = HERE, **fields: Any
 ) -> tuple[str, str]:
-    """The state and the result of a call; the agent answers behind it, whatever it was."""
+    """The state and the result of a call; the agent answers after it, whatever it was."""
     model = ScriptedModel([Call("weather", {"inner_thought": "?", "city": "Oslo"}), say("Done.")])
     async with serving(database, model, tool_networks=networks) as server:
         agent = await agent_with(server, url, **fields)
@@ -182,7 +182,7 @@ def huge() -> Response:
         ),
     ],
 )
-async def test_whatever_a_webhook_answers_the_agent_goes_on(
+async def test_whatever_a_webhook_answers_the_agent_continues(
     database: OneDatabase,
     current: Current,
     served: str,
@@ -212,7 +212,7 @@ async def test_a_webhook_that_hangs_fails_within_its_time(
     assert (state, result.partition(";")[0]) == ("failed", "It did not end within 0.3 seconds")
 
 
-async def test_nobody_listening_is_told(database: OneDatabase) -> None:
+async def test_nobody_listening_is_reported(database: OneDatabase) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     state, result = await called(database, f"http://127.0.0.1:{port}/", retries=1)

@@ -53,7 +53,7 @@ async def grader() -> AsyncIterator[Grader]:
 
 @dataclass
 class Recited:
-    """A system that says what it is told to, and remembers what it heard."""
+    """A system that says what it should, and remembers what it heard."""
 
     lines: Sequence[str | Reply]
     heard: list[str] = field(default_factory=list)
@@ -215,10 +215,10 @@ async def test_every_slot_of_a_generated_task_decides_a_test(grader: Grader) -> 
         assert all((await grader.grade(task.example, task.example.reference)).passed)
 
 
-async def test_descriptions_tell_no_slot_s_value() -> None:
+async def test_descriptions_say_no_slot_s_value() -> None:
     for task in generate("validation", 60):
-        told = task.example.description.partition("The signature is:")[0]
-        assert not any(character.isdigit() for character in told)
+        reported = task.example.description.partition("The signature is:")[0]
+        assert not any(character.isdigit() for character in reported)
 
 
 async def test_the_oracle_always_succeeds(grader: Grader) -> None:
@@ -271,7 +271,7 @@ async def test_idle_questions_cost_turns(grader: Grader) -> None:
 # --- simulated humans
 
 
-async def test_the_programmed_human_tells_one_slot_and_only_what_is_asked() -> None:
+async def test_the_programmed_human_says_one_slot_and_only_what_is_asked() -> None:
     task = next(task for task in generate("train", 40) if task.family.name == "points")
     human = SlotHuman.of([task])
 
@@ -385,7 +385,7 @@ async def test_published_files_are_read(tmp_path: Path, grader: Grader) -> None:
         ("[" * 100_000, "nested too deeply"),
     ],
 )
-async def test_bad_lines_are_told_by_file_and_line(
+async def test_bad_lines_are_reported_by_file_and_line(
     tmp_path: Path, line: str, complaint: str
 ) -> None:
     path = tmp_path / "tasks.jsonl"

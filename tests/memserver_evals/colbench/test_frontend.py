@@ -225,7 +225,7 @@ async def test_references_and_answers_are_in_browsers_of_their_own() -> None:
         assert len({browser._process.pid for browser in apart._browsers.values()}) == 2
 
 
-async def test_a_missing_or_broken_browser_is_told() -> None:
+async def test_a_missing_or_broken_browser_is_reported() -> None:
     for program in ("/nowhere/chromium", "/bin/false"):
         async with Renderer(program=program) as renderer:
             with pytest.raises(SetupError, match="Chromium"):
@@ -308,7 +308,7 @@ async def test_the_viewer_names_the_attribute_that_stands_out_most(pictures: Rem
 
 @dataclass
 class Recited:
-    """A system that says what it is told to."""
+    """A system that says what it should."""
 
     lines: list[str | Reply]
     heard: list[str] = field(default_factory=list)
@@ -449,7 +449,7 @@ async def test_clip_takes_pictures_as_the_library_does(tiny_clip: Path) -> None:
     )
 
 
-async def test_missing_weights_are_told(tmp_path: Path) -> None:
+async def test_missing_weights_are_reported(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="no CLIP"):
         ClipSimilarity(tmp_path / "absent")
 

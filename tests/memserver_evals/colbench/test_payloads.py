@@ -135,9 +135,15 @@ class Case:
         """All that there is to know of the file and its folder, but when they were read."""
         found: list[object] = [sorted(os.listdir(self.folder)), self.victim.read_bytes()]
         for path in (self.victim, self.folder):
-            told = os.stat(path)
-            found += [told.st_mode, told.st_uid, told.st_gid, told.st_nlink, told.st_size]
-            found += [told.st_mtime_ns, told.st_ctime_ns]
+            reported = os.stat(path)
+            found += [
+                reported.st_mode,
+                reported.st_uid,
+                reported.st_gid,
+                reported.st_nlink,
+                reported.st_size,
+            ]
+            found += [reported.st_mtime_ns, reported.st_ctime_ns]
         return found
 
     async def run(self, expression: str) -> str:
@@ -188,8 +194,8 @@ async def test_it_is_only_the_sandbox_that_is_in_the_way(case: Case) -> None:
 @pytest.mark.parametrize("payload", CHANGES.values(), ids=CHANGES)
 async def test_nothing_outside_is_changed(case: Case, payload: str) -> None:
     before = case.prepare()
-    told = await case.run(payload)
-    assert case.state() == before, told
+    reported = await case.run(payload)
+    assert case.state() == before, reported
 
 
 CALLS = {  # what makes other processes, files or the kernel itself reachable
@@ -237,20 +243,20 @@ CALLS = {  # what makes other processes, files or the kernel itself reachable
 @pytest.mark.parametrize("payload", CALLS.values(), ids=CALLS)
 async def test_no_call_leads_out(case: Case, payload: str) -> None:
     case.prepare()
-    told = await case.run(payload)
+    reported = await case.run(payload)
     refused = [f'["int", "{hex(-number)}"]' for number in (errno.EPERM, errno.ENOSYS)]
-    assert told in refused or told.startswith("PermissionError: [Errno 1]"), told
+    assert reported in refused or reported.startswith("PermissionError: [Errno 1]"), reported
 
 
 async def test_a_call_that_isn_t_listed_is_refused_whatever_its_number(case: Case) -> None:
     probes = [335, 336]  # the kernel asks no filter for these: they are for its own trampolines
     listed = [*probes, *seccomp.numbers("x86_64").values()]
     for convention, skipped in ((0, listed), (0x40000000, [])):  # x32's calls have that bit
-        told = await case.run(
+        reported = await case.run(
             f"[n for n in range(1024) if n not in {skipped}"
             f" and call({convention} + n, -1, -1, -1, -1, -1, -1) not in (-1, -38)]"
         )
-        assert told == '["list"]'
+        assert reported == '["list"]'
 
 
 async def test_the_calls_of_32_bits_end_the_process(case: Case) -> None:

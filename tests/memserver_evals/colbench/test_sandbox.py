@@ -179,7 +179,7 @@ def attack():
     assert (await one(sandbox, "import os", "os.listdir('.')")).value == '["list"]'
 
 
-async def test_the_environment_tells_nothing(
+async def test_the_environment_says_nothing(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMSERVER_SECRET", "hunter2")

@@ -163,7 +163,7 @@ def test_a_message_that_was_not_waited_for_and_failed_keeps_nothing_back(
         shown.wait_for("sam > re two")
 
 
-def test_an_error_is_told_and_the_conversation_goes_on(tmp_path: Path, database: OneDatabase):
+def test_an_error_is_reported_and_the_conversation_continues(tmp_path: Path, database: OneDatabase):
     steps = [
         ModelUnavailable("The model is down.", hint="Start it."),
         Broken(say("Hello, B"), ProtocolViolation("It broke off.")),
@@ -228,7 +228,7 @@ def test_a_call_that_waits_is_shown_and_approved_or_refused_with_a_reason(
         assert client.working_context.get(agent.id)["human"].text == "Name: Ada."
 
 
-def test_a_call_nobody_decided_waits_on_and_is_asked_for_before_anything_else_is_sent(
+def test_a_call_nobody_decided_waits_on_and_is_requested_before_anything_else_is_sent(
     tmp_path: Path, database: OneDatabase
 ):
     model = ScriptedModel([NOTE, say("Noted."), say("Hello again.")])
@@ -279,7 +279,7 @@ def test_a_call_that_somebody_else_approved_first_is_no_hindrance(
             shown.wait_for("sam > Hello again.")
 
 
-def test_a_message_that_came_behind_a_call_that_waits_is_answered_once_that_is_decided(
+def test_a_message_that_came_after_a_call_that_waits_is_answered_once_that_is_decided(
     tmp_path: Path, database: OneDatabase
 ):
     model = Waiting(first=NOTE)

@@ -25,7 +25,7 @@ def test_lines_break_between_words_however_the_text_comes(pieces, shown):
     assert wrapped(*pieces) == shown
 
 
-def test_the_first_line_begins_behind_the_speakers_name():
+def test_the_first_line_begins_after_the_speakers_name():
     assert wrapped("one two", column=4) == "one\ntwo"
 
 

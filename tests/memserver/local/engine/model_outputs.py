@@ -119,7 +119,7 @@ FAMILIES = [
 
 @dataclass(frozen=True)
 class Violation:
-    """The model is told so: `saying` is in the message."""
+    """The model reads so: `saying` is in the message."""
 
     saying: str
 
@@ -149,7 +149,7 @@ Write = Callable[[Family], str]
 class Case:
     """One output in every family's syntax.
 
-    `but` holds where something else comes of it, since vLLM's parser loses or mends something: its keys
+    `but` holds where something else comes of it, since vLLM's parser loses or repairs something: its keys
     are words that stand in "family whole" or "family streamed".
     """
 

@@ -113,7 +113,7 @@ def test_a_new_template_converts_again_and_leaves_the_environment(
     assert machine.steps[6:] == ["convert", "convert"]
 
 
-def test_a_new_adapter_makes_only_the_model_with_it_anew(
+def test_a_new_adapter_makes_only_the_model_with_it_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     machine.install()
@@ -126,7 +126,7 @@ def test_a_new_adapter_makes_only_the_model_with_it_anew(
     assert last[-1] == str(tmp_path)
 
 
-def test_a_new_lock_builds_the_environment_anew(
+def test_a_new_lock_builds_the_environment_again(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.install()
@@ -173,7 +173,7 @@ def test_a_failed_step_is_named_and_the_next_run_makes_it_good(
     assert is_installed(machine.home)
 
 
-def test_half_an_environment_and_half_a_model_are_made_anew(machine: Machine) -> None:
+def test_half_an_environment_and_half_a_model_are_made_again(machine: Machine) -> None:
     paths = EnginePaths(machine.home)
     (paths.venv / "bin").mkdir(parents=True)
     (paths.venv / "half").touch()

@@ -204,7 +204,7 @@ def alive(session: int) -> list[str]:
     return found
 
 
-def test_the_engines_own_python_converts_the_model_anew(tmp_path: Path) -> None:
+def test_the_engines_own_python_converts_the_model_again(tmp_path: Path) -> None:
     (tmp_path / "engine").mkdir()
     (tmp_path / "engine" / "venv").symlink_to(EnginePaths(engine_home()).venv)
     said: list[str] = []

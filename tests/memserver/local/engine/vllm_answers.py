@@ -114,19 +114,19 @@ def choices(family, output, finish):
     if finish == "stop":
         ids.append(family.tokenizer.eos_token_id)
     yield choice_of(family, DeltaMessage(role="assistant", content=""), None)
-    told, called = "", False
+    reported, called = "", False
     for number, token in enumerate(ids, 1):
         finished = number == len(ids)
-        text = told if finished and finish == "stop" else family.text(ids[:number])
-        text = told if text.endswith("\ufffd") else text
+        text = reported if finished and finish == "stop" else family.text(ids[:number])
+        text = reported if text.endswith("\ufffd") else text
         delta = parser.parse_delta(
-            delta_text=text[len(told) :],
+            delta_text=text[len(reported) :],
             delta_token_ids=[token],
             request=family.request,
             prompt_token_ids=[],
             finished=finished,
         )
-        told = text
+        reported = text
         called = called or bool(delta is not None and delta.tool_calls)
         if delta is None and not finished:
             continue

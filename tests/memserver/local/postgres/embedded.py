@@ -31,7 +31,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="is about root's privileg
 
 
 class Holder:
-    """Another process that uses the server until it is told to end or is killed."""
+    """Another process that uses the server until it is asked to end or is killed."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process

@@ -99,7 +99,7 @@ def test_a_server_that_does_not_start_says_why_and_holds_nothing(root: Path) -> 
     assert server.release()
 
 
-def test_a_creation_that_was_killed_is_begun_anew(root: Path) -> None:
+def test_a_creation_that_was_killed_is_begun_again(root: Path) -> None:
     unfinished = root / "initdb-killed"
     unfinished.mkdir(parents=True)
     (unfinished / "PG_VERSION").write_text("18\n")

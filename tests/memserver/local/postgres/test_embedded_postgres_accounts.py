@@ -55,7 +55,7 @@ def test_a_home_closed_to_others_stays_closed_and_keeps_its_cluster_elsewhere(ho
     with pytest.raises(SetupError, match="that directory is gone"):
         server().acquire()
 
-    shutil.rmtree(root)  # who deletes the home begins anew
+    shutil.rmtree(root)  # who deletes the home begins again
     (home / "away").rename(place)
     with server() as fresh, pytest.raises(psycopg.errors.UndefinedTable):
         rows(fresh.url(), "SELECT value FROM kept")
@@ -98,7 +98,7 @@ def test_an_ordinary_user_has_a_server_too_and_root_may_join_it(home: Path) -> N
 
 @as_root
 @pytest.mark.slow
-def test_an_ordinary_user_is_told_that_a_database_is_not_theirs(home: Path) -> None:
+def test_an_ordinary_user_learns_that_a_database_is_not_theirs(home: Path) -> None:
     nobody = pwd.getpwnam("nobody").pw_uid
     python = _python_for(Account(nobody, nobody))
     _copy_package(home / "package")

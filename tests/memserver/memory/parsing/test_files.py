@@ -222,7 +222,7 @@ async def test_a_file_that_cannot_be_read_says_why(
     assert type(caught.value) is error
 
 
-async def test_pages_without_text_are_told_of():
+async def test_pages_without_text_are_reported():
     parsed = await read(file("half_scanned.pdf"))
     assert parsed.warnings == ["No text on 1 of 2 pages: 2."]
 

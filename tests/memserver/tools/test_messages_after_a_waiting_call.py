@@ -1,4 +1,4 @@
-"""Messages that come in while a call waits: they are stored, told of, and answered behind it, in order."""
+"""Messages that come in while a call waits: they are stored, reported, and answered after it, in order."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ async def ended(server: Server, agent: str, turn: int) -> dict[str, Any]:
 
 
 async def over(server: Server, agent: str, turn: int) -> dict[str, Any]:
-    """The turn, once it has ended, whoever makes it go on."""
+    """The turn, once it has ended, whoever resumes it."""
     with server.services.deps.events.subscribe(UUID(agent), turn) as queue:
         while (stands := await server.get(f"{agent}/turns/{turn}"))["finished_at"] is None:
             await queue.get()
@@ -44,7 +44,7 @@ async def said(server: Server, agent: str) -> list[str]:
     return [item["text"] for item in history["items"] if item["text"]]
 
 
-async def test_a_message_behind_a_call_that_waits_is_stored_and_its_sender_told_at_once(
+async def test_a_message_after_a_call_that_waits_is_stored_and_its_sender_answered_at_once(
     database: OneDatabase,
 ) -> None:
     ran: list[str] = []
@@ -60,19 +60,19 @@ async def test_a_message_behind_a_call_that_waits_is_stored_and_its_sender_told_
         later = await server.get(f"{agent}/turns/2")
         texts = await said(server, agent)
     assert (first.status_code, second.status_code) == (202, 202)
-    told = first.json()
-    assert (told["turn"], told["text"], told["stop_reason"]) == (2, "", "queued")
-    behind = told["blocked_by"]
-    assert (behind["turn"], behind["call_id"], behind["name"]) == (1, call, "pay")
-    assert (behind["waits_for"], behind["arguments"]) == ("approval", {"euros": 5})
-    assert behind["expires_at"] > behind["created_at"]
-    assert second.json()["blocked_by"] == behind
-    assert (stands["state"], stands["blocked_by"]) == ("waiting", behind)
+    reported = first.json()
+    assert (reported["turn"], reported["text"], reported["stop_reason"]) == (2, "", "queued")
+    blocking = reported["blocked_by"]
+    assert (blocking["turn"], blocking["call_id"], blocking["name"]) == (1, call, "pay")
+    assert (blocking["waits_for"], blocking["arguments"]) == ("approval", {"euros": 5})
+    assert blocking["expires_at"] > blocking["created_at"]
+    assert second.json()["blocked_by"] == blocking
+    assert (stands["state"], stands["blocked_by"]) == ("waiting", blocking)
     assert (later["state"], later["blocked_by"]) == ("done", None)
     assert texts == ["Pay!", "Paid.", "Are you there?", "Yes.", "And you?", "And me, too."]
 
 
-async def test_a_stream_behind_a_call_that_waits_ends_with_what_it_waits_for(
+async def test_a_stream_after_a_call_that_waits_ends_with_what_it_waits_for(
     database: OneDatabase,
 ) -> None:
     model = ScriptedModel([PAY, say("Then not."), say("Yes.")])
@@ -89,7 +89,7 @@ async def test_a_stream_behind_a_call_that_waits_ends_with_what_it_waits_for(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", OPENAI)
-async def test_a_client_of_openais_api_gets_an_error_that_tells_and_is_answered_later(
+async def test_a_client_of_openais_api_gets_an_error_that_explains_and_is_answered_later(
     database: OneDatabase, path: str, stream: bool
 ) -> None:
     model = ScriptedModel([PAY, say("Paid."), say("Yes.")])
@@ -99,17 +99,17 @@ async def test_a_client_of_openais_api_gets_an_error_that_tells_and_is_answered_
         field = "messages" if path.startswith("chat") else "input"
         body = {"model": agent, field: messages, "stream": stream}
         key = {"Idempotency-Key": "k"}
-        told = await server.http.post(f"/v1/{path}", json=body, headers=key)
+        reported = await server.http.post(f"/v1/{path}", json=body, headers=key)
         again = await server.http.post(f"/v1/{path}", json=body, headers=key)
         await answer(server, agent, call, "approval", approve=True)
         later = await server.http.post(f"/v1/{path}", json=body, headers=key)
         texts = await said(server, agent)
-    assert (told.status_code, again.status_code, later.status_code) == (409, 409, 200)
-    error = told.json()["error"]
+    assert (reported.status_code, again.status_code, later.status_code) == (409, 409, 200)
+    error = reported.json()["error"]
     assert (error["code"], error["type"]) == ("agent_waits", "invalid_request_error")
     assert error["message"].startswith("The message is stored.")
     assert f"the call {call} of pay, which waits for an approval" in error["message"]
-    assert told.headers["x-should-retry"] == "false", "OpenAI's clients repeat what got 409"
+    assert reported.headers["x-should-retry"] == "false", "OpenAI's clients repeat what got 409"
     assert "Yes." in later.text
     assert texts == ["Pay!", "Paid.", "Are you there?", "Yes."]
 
@@ -121,7 +121,7 @@ async def test_a_client_that_sends_its_whole_history_has_what_waited_answered_on
     async with serving(database, model, [counting([])]) as server:
         agent, call = await asked(server)
         history = [{"role": "user", "content": "Pay!"}, {"role": "user", "content": "Hello?"}]
-        told = await server.http.post(
+        reported = await server.http.post(
             "/v1/chat/completions", json={"model": agent, "messages": history}
         )
         await answer(server, agent, call, "approval", approve=True)
@@ -131,24 +131,26 @@ async def test_a_client_that_sends_its_whole_history_has_what_waited_answered_on
             "/v1/chat/completions", json={"model": agent, "messages": history}
         )
         texts = await said(server, agent)
-    assert (told.status_code, later.status_code) == (409, 200)
+    assert (reported.status_code, later.status_code) == (409, 200)
     assert texts == ["Pay!", "Paid.", "Hello?", "Yes.", "How are you?", "Good."]
 
 
-async def test_an_import_behind_a_call_that_waits_is_stored(database: OneDatabase) -> None:
+async def test_an_import_after_a_call_that_waits_is_stored(database: OneDatabase) -> None:
     model = ScriptedModel([PAY, say("Paid.")])
     past = {"messages": [{"role": "user", "text": "Long ago."}]}
     async with serving(database, model, [counting([])]) as server:
         agent, call = await asked(server)
         url = f"/v1/agents/{agent}/messages/import"
-        told = await server.http.post(url, json=past)
+        reported = await server.http.post(url, json=past)
         await answer(server, agent, call, "approval", approve=True)
         assert (await ended(server, agent, 2))["stop_reason"] == "imported"
-    assert (told.status_code, told.json()["state"]) == (202, "waiting")
-    assert told.json()["blocked_by"]["call_id"] == call
+    assert (reported.status_code, reported.json()["state"]) == (202, "waiting")
+    assert reported.json()["blocked_by"]["call_id"] == call
 
 
-async def test_who_waits_when_the_turn_before_begins_to_wait_is_told(database: OneDatabase) -> None:
+async def test_who_waits_when_the_turn_before_begins_to_wait_learns_of_it(
+    database: OneDatabase,
+) -> None:
     held = Held(PAY, asyncio.Event())
     async with serving(database, ScriptedModel([held]), [counting([])]) as server:
         agent = await server.create_agent()
@@ -165,7 +167,7 @@ async def test_who_waits_when_the_turn_before_begins_to_wait_is_told(database: O
     assert (queued.turn, queued.blocked_by.turn) == (2, 1)
 
 
-async def test_what_waits_behind_a_call_outlives_a_restart_and_every_worker_tells_of_it(
+async def test_what_waits_after_a_call_outlives_a_restart_and_every_worker_reports_it(
     database: OneDatabase,
 ) -> None:
     key = {"Idempotency-Key": "k"}
@@ -174,23 +176,23 @@ async def test_what_waits_behind_a_call_outlives_a_restart_and_every_worker_tell
         serving(database, ScriptedModel(), [counting([])]) as other,
     ):
         agent, call = await asked(one)
-        told = await post(other, agent, "Are you there?", **key)
-        assert told.status_code == 202
+        reported = await post(other, agent, "Are you there?", **key)
+        assert reported.status_code == 202
     model = ScriptedModel([say("Paid."), say("Yes.")])
     async with serving(database, model, [counting([])]) as two:
         again = await post(two, agent, "Are you there?", **key)
         await answer(two, agent, call, "approval", approve=True)
         later = await post(two, agent, "Are you there?", **key)
-    assert (again.status_code, again.json()) == (202, told.json())
+    assert (again.status_code, again.json()) == (202, reported.json())
     assert (later.status_code, later.json()["text"]) == (200, "Yes.")
 
 
-async def test_a_cancelled_turn_lets_what_waits_behind_it_go_on(database: OneDatabase) -> None:
+async def test_a_cancelled_turn_lets_what_waits_after_it_continue(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel([PAY, say("Yes.")]), [counting([])]) as server:
         agent, _ = await asked(server)
-        told = await post(server, agent, "Are you there?")
-        behind = told.json()["blocked_by"]
-        await server.http.post(f"/v1/agents/{agent}/turns/{behind['turn']}/cancel")
+        reported = await post(server, agent, "Are you there?")
+        blocking = reported.json()["blocked_by"]
+        await server.http.post(f"/v1/agents/{agent}/turns/{blocking['turn']}/cancel")
         assert (await ended(server, agent, 2))["stop_reason"] == "message_sent"
 
 
@@ -205,7 +207,7 @@ async def waits_since(server: Server, agent: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tool", "told"),
+    ("tool", "reported"),
     [
         ("pay", "Failed: Nobody approved this in time, so it did not run."),
         (
@@ -214,8 +216,8 @@ async def waits_since(server: Server, agent: str, seconds: float) -> None:
         ),
     ],
 )
-async def test_a_call_that_waited_too_long_expires_and_the_inbox_goes_on(
-    database: OneDatabase, tool: str, told: str
+async def test_a_call_that_waited_too_long_expires_and_the_inbox_continues(
+    database: OneDatabase, tool: str, reported: str
 ) -> None:
     ran: list[str] = []
     arguments = {"euros": 5} if tool == "pay" else {"path": "a"}
@@ -237,7 +239,7 @@ async def test_a_call_that_waited_too_long_expires_and_the_inbox_goes_on(
         texts = await said(server, agent)
     assert last["stop_reason"] == "message_sent"
     assert (ran, texts) == ([], ["Pay!", "Nobody answers.", "Are you there?", "Yes."])
-    assert any(seen.prompt[-1].text == told for seen in model.seen)
+    assert any(seen.prompt[-1].text == reported for seen in model.seen)
     assert (late.status_code, "its time was over" in late.text) == (409, True)
     assert [item["agent_id"] for item in waiting] == [fresh]
 
@@ -259,7 +261,7 @@ async def test_a_call_of_any_tenant_expires_also_where_no_server_ran_meanwhile(
     assert last["stop_reason"] == "message_sent"
 
 
-def test_the_client_tells_what_a_message_waits_behind(database: OneDatabase) -> None:
+def test_the_client_says_what_a_message_waits_for(database: OneDatabase) -> None:
     append = Call("working_context_append", {"section": "human", "content": "Ada"})
     model = ScriptedModel([append, say("Noted."), say("Yes."), say("Still.")])
     with served(database, model) as server, Client(server.url) as client:
