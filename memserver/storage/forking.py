@@ -73,6 +73,8 @@ _COPIES = (
             "collection_id": "%(collection)s::uuid",
             "created_at": "now()",
             "updated_at": "now()",
+            "template_id": "NULL",
+            "template_user": "NULL",
         },
     ),
     _Copy(

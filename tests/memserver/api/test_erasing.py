@@ -14,11 +14,13 @@ from memserver.storage.erasure import NOTE, PLACEHOLDER
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import Call, Held, ScriptedModel, say
 from memserver.testing.scripted_rules import last_user_text
-from tests.memserver.agent.test_compaction import (
+from tests.support.compacting import (
     RESERVED,
     WINDOW,
     Writer,
     chat,
+    of_prompt,
+    positions,
     talk_until_queued,
 )
 from tests.support.server import OneDatabase, Server, serving
@@ -64,16 +66,6 @@ async def delete(server: Server, path: str, **query: Any) -> dict[str, Any]:
     assert answer.status_code == 200, answer.text
     done: dict[str, Any] = answer.json()
     return done
-
-
-async def positions(server: Server, agent: str) -> list[int]:
-    return [
-        each["position"] for each in (await server.get(f"{agent}/messages", order="asc"))["items"]
-    ]
-
-
-def of_prompt(prompt: Sequence[PromptMessage]) -> str:
-    return "\n".join(f"{each.text} {each.call}" for each in prompt)
 
 
 def searches(prompt: Sequence[PromptMessage], _: object) -> Call:

@@ -10,9 +10,8 @@ from memserver.embeddings.base import Vector
 from memserver.storage.erasure import NOTE
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import Call, Held, ScriptedModel, say
-from tests.memserver.agent.test_compaction import RESERVED, WINDOW, chat, talk_until_queued
-from tests.memserver.api.test_erasing import of_prompt, positions
 from tests.memserver.memory.histories import remember_indexed
+from tests.support.compacting import RESERVED, WINDOW, chat, of_prompt, positions, talk_until_queued
 from tests.support.server import OneDatabase, Server, serving
 
 
