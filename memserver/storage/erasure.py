@@ -36,7 +36,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class Erasure:
     """How many messages were erased, and whether the summary is written again."""
 
     messages: int
@@ -58,7 +58,7 @@ class _Found:
 
 async def erase(
     tx: Transaction, agent_id: UUID, wanted: Selection, *, redact: bool = False
-) -> Erased:
+) -> Erasure:
     """Erase messages of turns that have ended; what else the agent has stays.
 
     Args:
@@ -93,7 +93,7 @@ async def erase(
            WHERE agent_id = %(agent_id)s""",
         {"agent_id": agent_id, "gone": 0 if redact else len(positions)},
     )
-    return Erased(len(positions), outdated)
+    return Erasure(len(positions), outdated)
 
 
 def rewriting_job(tenant: str, agent_id: UUID) -> Job:
