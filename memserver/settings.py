@@ -77,6 +77,9 @@ class Settings(BaseSettings):
     """Agents that are made of one, for users of OpenAI's API, by a model's name that ends in @user."""
     stream_ping_seconds: float = Field(default=15, gt=0)
     """A stream has a comment after so long without an event: less than the proxies in front wait for more."""
+    cancel_on_hang_up: bool = False
+    """Whether a message's turn is cancelled when the client that sent it hangs up before its end; never that of a request
+    with an Idempotency-Key, which may come again."""
     idempotency_seconds: float = Field(default=86_400, gt=0)
     """How long the answer to a request with an Idempotency-Key is kept. A message's is kept as long
     as its agent."""

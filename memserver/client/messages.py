@@ -163,7 +163,13 @@ class Turns(Resource[TransportT]):
 
     @method
     def cancel(self, agent: Id, turn: int) -> Request[Turn]:
-        """End a turn that waits for an answer. Its call doesn't run; what came in meanwhile is worked next."""
+        """End a turn at once, whether it is queued, runs or waits for an answer; what it has committed stays.
+
+        To cancel it again is no error. What came in meanwhile is worked next.
+
+        Raises:
+            Conflict: it has ended otherwise (`turn_ended`).
+        """
         return post(f"{_TURN}/cancel", Turn, agent=agent, turn=turn)
 
     @method

@@ -100,6 +100,8 @@ class Services:
     front_ends: FrontEnds
     ping_seconds: float
     """After which a stream that is silent has a comment."""
+    cancel_on_hang_up: bool
+    """Whether a turn is cancelled when the client that requested it hangs up."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -277,6 +279,7 @@ async def _running(
             import_max_bytes=settings.import_max_bytes,
             front_ends=FrontEnds(settings.front_end_requests, settings.agents_per_template),
             ping_seconds=settings.stream_ping_seconds,
+            cancel_on_hang_up=settings.cancel_on_hang_up,
         )
 
 

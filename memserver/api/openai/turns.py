@@ -30,6 +30,7 @@ from memserver.errors import InvalidInput, MemserverError, NotFound
 from memserver.messages import Entry
 from memserver.storage import agents, inbox
 from memserver.storage.agents import AgentRow
+from memserver.storage.cancellation import CANCELLED
 from memserver.storage.inbox import PLACES_PER_TURN, NewMessage, TurnRow
 from memserver.tools.turn_request import NO_REQUEST, TurnRequest
 from memserver.wire.events import MessageDelta
@@ -48,15 +49,6 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         description="A repeated request with the same key is stored and answered once.",
-    ),
-]
-Repetitions = Annotated[
-    int,
-    Header(
-        alias="x-stainless-retry-count",
-        ge=0,
-        le=1000,
-        description="How often OpenAI's client has sent this before: then it is not posted again.",
     ),
 ]
 
@@ -88,7 +80,9 @@ async def begin(
     async with services.database.tenant(tenant) as tx:
         new = await unread(tx, agent.id, transcript, posting.chat)
         if posting.repeated and key is None and new.same is not None:
-            return await inbox.get_turn(tx, agent.id, new.same), 0
+            same = await inbox.get_turn(tx, agent.id, new.same)
+            if not (services.cancel_on_hang_up and same.stop_reason == CANCELLED):
+                return same, 0
     if len(new.text) > LONGEST_TEXT:
         raise InvalidInput(f"messages: a text may have {LONGEST_TEXT:,} characters.")
     if len(new.past) > MOST_PAST:
