@@ -70,6 +70,10 @@ class Settings(BaseSettings):
     -Prefix count: 127.0.0.1,10.0.0.0/8; unset: nobody's do."""
     root_path: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     """The path that a proxy serves memserver below, such as /memory, where it sends no X-Forwarded-Prefix."""
+    picture_max_bytes: int = Field(default=8_000_000, ge=0)
+    """Largest picture in a message; 0: none is taken."""
+    picture_max_pixels: int = Field(default=40_000_000, ge=1)
+    """Most pixels of one."""
     front_end_requests: bool = True
     """Requests that chat front ends make for themselves over OpenAI's API, for titles, tags and follow-up questions,
     are answered by the model alone and not remembered. Off: they are messages to the agent."""

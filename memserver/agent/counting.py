@@ -58,6 +58,8 @@ class Counting:
     ) -> None:
         """Compare a prompt as we count it with what the endpoint says of it and of the answer."""
         self._written = usage.completion_tokens
+        if any(message.pictures for message in queue):
+            return  # what pictures cost is estimated: the scale is that of texts
         counted = await self._count_prompt(prompt, queue, tools)
         exact = self._model.counts_exactly
         self.scale = scale.learn(self.scale, counted, usage.prompt_tokens, exact=exact)

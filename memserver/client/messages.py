@@ -47,6 +47,7 @@ class Messages(Resource[TransportT]):
         agent: Id,
         text: str,
         *,
+        pictures: Sequence[JsonObject] | None = None,
         created_at: datetime | None = None,
         idempotency_key: str | None = None,
     ) -> Request[Answer]:
@@ -55,11 +56,12 @@ class Messages(Resource[TransportT]):
         Args:
             agent: whose.
             text: what is said.
+            pictures: what is shown with it: each has a `url` (data:image/png;base64,…), and may have a `name`.
             created_at: when it is said, with a zone; only to an agent whose option clock is "messages".
             idempotency_key: give your own to send the same message again later, from another process too,
                 without its being stored twice. Retries within this call have one anyway.
         """
-        body = given(text=text, created_at=created_at)
+        body = given(text=text, pictures=pictures, created_at=created_at)
         return post(_MESSAGES, Answer, body, key=idempotency_key, agent=agent)
 
     @method

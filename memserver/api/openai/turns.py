@@ -26,6 +26,7 @@ from memserver.agent.transcript import BETWEEN, Said, says_something, unread
 from memserver.api.errors import log_if_database
 from memserver.api.openai.client_tools import check_request, continue_turn, function_call
 from memserver.api.openai.errors import queued, turn_failed
+from memserver.api.pictures import PictureUrl, read_pictures
 from memserver.errors import InvalidInput, MemserverError, NotFound
 from memserver.messages import Entry
 from memserver.storage import agents, inbox
@@ -90,12 +91,14 @@ async def begin(
             f"messages: {len(new.past):,} are new to the agent; {MOST_PAST:,} are the most at a time.",
             hint="Import them by POST /v1/agents/{agent}/messages/import.",
         )
+    urls = [PictureUrl(url, place=place) for place, url in new.pictures]
+    pictures = await read_pictures(services, tenant, agent.model, urls)
     if new.past:
         messages = [NewMessage(each.text, 0, each.role, chat=new.chat.id) for each in new.past]
         await services.conversation.import_messages(
             tenant, agent.id, messages, key=_key_of(new.past)
         )
-    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note)
+    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note, pictures=pictures)
     turn = await services.conversation.post(tenant, agent.id, message, key=key, request=request)
     return turn, 0
 

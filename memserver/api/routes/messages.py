@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import Header, Path, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -13,11 +14,13 @@ from memserver.api.errors import STATUS, body, log_if_database
 from memserver.api.event_stream import EventStream
 from memserver.api.hang_up import HangUp, HangUpDep
 from memserver.api.json_body import Router
+from memserver.api.pictures import PictureUrl, read_pictures
 from memserver.api.schemas.answers import answer, turn_status
 from memserver.api.schemas.messages import EventIn, ImportIn, MessageIn
 from memserver.api.sse import encode, error_frame
 from memserver.errors import InvalidInput, MemserverError
 from memserver.memory import reading
+from memserver.memory.pictures import marker
 from memserver.storage import agents, inbox, recall
 from memserver.storage.inbox import NewMessage
 from memserver.wire.base import Page
@@ -74,10 +77,24 @@ async def post_message(
     message stays in the agent's history, and the next message works. While a call of the agent waits for
     an answer, the message is stored and answered after that: the answer is then 202, at once.
     """
-    turn = await services.conversation.post(
-        tenant, agent_id, message.text, key=key, at=message.created_at
-    )
+    said = await _with_pictures(services, tenant, agent_id, message)
+    turn = await services.conversation.post(tenant, agent_id, said, key=key, at=message.created_at)
     return await respond(services, tenant, turn, stream=message.stream, hang_up=hang_up)
+
+
+async def _with_pictures(
+    services: Services, tenant: str, agent_id: UUID, message: MessageIn
+) -> str | NewMessage:
+    if not message.pictures:
+        return message.text
+    async with services.database.tenant(tenant) as tx:
+        agent = await agents.get(tx, agent_id)
+    urls = [
+        PictureUrl(each.url, each.name, f"pictures[{n}]") for n, each in enumerate(message.pictures)
+    ]
+    pictures = await read_pictures(services, tenant, agent.model, urls)
+    markers = [marker(each.name) for each in pictures]
+    return NewMessage("\n".join(filter(None, [message.text, *markers])), 0, pictures=pictures)
 
 
 @router.post(
