@@ -11,6 +11,7 @@ from uuid import UUID
 from psycopg import sql
 
 from memserver.errors import Conflict, NotFound
+from memserver.storage import pictures
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.jobs import Job, defer
@@ -201,11 +202,12 @@ async def _erase_messages(
     """Erase the messages with their calls, and what their turns say of them."""
     cursor = await tx.execute(
         """DELETE FROM messages WHERE agent_id = %s AND position = ANY (%s::bigint[])
-           RETURNING position, tenant, created_at""",
+           RETURNING position, tenant, created_at, pictures""",
         [agent_id, positions],
     )
+    gone = await cursor.fetchall()
+    await pictures.release(tx, [each["digest"] for row in gone for each in row["pictures"] or ()])
     if redact:
-        gone = await cursor.fetchall()
         await tx.execute(
             """INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at)
                SELECT %s, g.position, %s, 'system', %s, %s, g.at

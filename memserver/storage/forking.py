@@ -11,7 +11,7 @@ from uuid import UUID
 from psycopg import sql
 
 from memserver.errors import Conflict, NotFound
-from memserver.storage import agents, collections, erasure, jobs, languages, passages
+from memserver.storage import agents, collections, erasure, jobs, languages, passages, pictures
 from memserver.storage.agents import AgentRow
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
@@ -198,6 +198,10 @@ async def fork(
         [source_id],
     )
     await tx.execute("SELECT 1 FROM collections WHERE id = %s FOR SHARE", [source.collection_id])
+    await tx.execute(
+        "SELECT 1 FROM pictures WHERE digest = ANY (%s) ORDER BY digest FOR SHARE",
+        [await pictures.shown_by(tx, source_id)],
+    )
     copy, turn = new_id(), min(at // PLACES_PER_TURN, source.done_turn)
     collection = await collections.get(tx, source.collection_id)
     parameters = {
