@@ -55,7 +55,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             )
         ]
     assert guarded == [(True,)]
-    assert len(tables) == 33
+    assert len(tables) == 34
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
