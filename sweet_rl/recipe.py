@@ -25,7 +25,7 @@ from memserver.messages import JsonObject
 from memserver_evals.colbench.backend.rules import MAX_TURNS
 from memserver_evals.colbench.backend.scripted import NOISY, Habits
 from sweet_rl.pairs import PairRule
-from sweet_rl.plans import Loss, Precision, Schedule
+from sweet_rl.plans import EpochSchedule, Loss, Precision
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
@@ -89,10 +89,11 @@ class Training(_Part):
     warmup: Share = 0.03
     save_every: PositiveInt = 100
     checkpointing: bool = False
+    full: bool = False  # all weights, as in the paper; else an adapter
 
-    def schedule(self, seed: int, seconds: float | None) -> Schedule:
+    def schedule(self, seed: int, seconds: float | None) -> EpochSchedule:
         parts = {name: getattr(self, name) for name in Training.model_fields}
-        return Schedule(seed=seed, seconds=seconds, **parts)
+        return EpochSchedule(seed=seed, seconds=seconds, **parts)
 
 
 class WarmStart(Training):
@@ -108,6 +109,12 @@ class WarmStart(Training):
     @property
     def habits(self) -> Habits:
         return Habits(self.early, self.idle, self.miscopy)
+
+    @model_validator(mode="after")
+    def _is_an_adapter(self) -> Self:
+        if self.full:
+            raise ValueError("the warm start is an adapter: all policies begin with it")
+        return self
 
 
 class Collect(_Part):
@@ -303,6 +310,13 @@ class Recipe(_Part):
             for part in ("critic", "rank", "actor", "mdpo", "rft")
         }
         return self.model_copy(update=parts)
+
+    def in_full(self) -> "Recipe":
+        """The same with all weights trained after the warm start."""
+        named = ("rft", "rft_matched", "mdpo", "critic", "actor")
+        parts = {name: part for name in named if (part := getattr(self, name)) is not None}
+        changed = {name: part.model_copy(update={"full": True}) for name, part in parts.items()}
+        return self.model_copy(update=changed)
 
     def seeds_of(self, variant: str) -> tuple[int, ...]:
         wanted = self.variants[variant].seeds if variant != MAIN else None

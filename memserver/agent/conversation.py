@@ -392,7 +392,10 @@ class Conversation:
         counts = await model.count_tokens(shown)
         call = model.message_overhead + CALL_TOKENS if form == "calls" else 0
         return [
-            count + model.message_overhead + (call if message.role == "assistant" else 0)
+            count
+            + model.message_overhead
+            + sum(picture.tokens for picture in message.pictures)
+            + (call if message.role == "assistant" else 0)
             for count, message in zip(counts, messages, strict=True)
         ]
 

@@ -41,6 +41,7 @@ class Counting:
         written = self._written if message.call is not None and fields is None else 0
         shown = prompt_messages(message, form=self._form)
         tokens = await count_entry(shown, self._model, written=written, scale=self.factor)
+        tokens += sum(picture.tokens for picture in message.pictures)
         if fields is None:
             return replace(message, tokens=tokens, fields=None)
         if not fields.tokens:
@@ -58,6 +59,8 @@ class Counting:
     ) -> None:
         """Compare a prompt as we count it with what the endpoint says of it and of the answer."""
         self._written = usage.completion_tokens
+        if any(message.pictures for message in queue):
+            return  # what pictures cost is estimated: the scale is that of texts
         counted = await self._count_prompt(prompt, queue, tools)
         exact = self._model.counts_exactly
         self.scale = scale.learn(self.scale, counted, usage.prompt_tokens, exact=exact)

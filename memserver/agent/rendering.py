@@ -52,16 +52,18 @@ def _as_calls(message: Entry, zone: tzinfo) -> list[PromptMessage]:
     if (
         message.role == "user"
     ):  # the two commonest first, without calls of their own: a prompt has many of them
-        said = PromptMessage("user", f"[{stamp(message.created_at, zone)}] {message.text}")
+        text = f"[{stamp(message.created_at, zone)}] {message.text}"
+        said = PromptMessage("user", text, None, None, message.pictures)
         return [_notice(message.chat_note), said] if message.chat_note else [said]
     if message.role == "system":
         return [_notice(message.text)]
     record, fields = message.call or _as_call(message), message.fields
     result = "OK" if record.state == "done" and not record.result else result_text(record)
-    return [
+    shown = [
         PromptMessage("assistant", "", record.call, fields),
         PromptMessage("tool", result, record.call),
     ]
+    return [*shown, _shown_by(message, record)] if message.pictures else shown
 
 
 def _compact(message: Entry, zone: tzinfo) -> list[PromptMessage]:
@@ -78,7 +80,7 @@ def _in_chat(message: Entry, _zone: tzinfo) -> list[PromptMessage]:
     """
     record = message.call
     if message.role == "user":
-        said = [PromptMessage("user", message.text)]
+        said = [PromptMessage("user", message.text, pictures=message.pictures)]
         return [_notice(message.chat_note), *said] if message.chat_note else said
     if message.role == "system":
         return [_notice(message.text)]
@@ -87,7 +89,8 @@ def _in_chat(message: Entry, _zone: tzinfo) -> list[PromptMessage]:
         return [PromptMessage("assistant", sent)] if sent else []
     given = {key: value for key, value in record.call.arguments.items() if key not in RESERVED}
     call = f"{record.call.name} {json.dumps(given, ensure_ascii=False)}"
-    return [_notice(f"You called {call}. {result_text(record)}")]
+    called = _notice(f"You called {call}. {result_text(record)}")
+    return [called, _shown_by(message, record)] if message.pictures else [called]
 
 
 RENDERERS: Mapping[EntryForm, Callable[[Entry, tzinfo], list[PromptMessage]]] = {
@@ -95,6 +98,12 @@ RENDERERS: Mapping[EntryForm, Callable[[Entry, tzinfo], list[PromptMessage]]] = 
     "compact": _compact,
     "chat": _in_chat,
 }
+
+
+def _shown_by(message: Entry, record: CallRecord) -> PromptMessage:
+    """The pictures of a call's result: endpoints take them in user messages alone."""
+    text = f"{EVENT_MARK}pictures: {record.call.name} shows you this."
+    return PromptMessage("user", text, pictures=message.pictures)
 
 
 def _notice(text: str) -> PromptMessage:
