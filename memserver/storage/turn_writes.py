@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from memserver.messages import Entry, JsonObject, TokenUsage
+from memserver.storage import pictures
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import TurnRow
 from memserver.storage.leases import Lease, lease_lost
@@ -40,8 +41,9 @@ class StepCommit:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A new start of the queue, and the summary of all that lies before it."""
+    """A new start of the queue, and the summary of all that lies before it, made of a history of some version."""
 
+    history_version: int
     old_start: int
     new_start: int
     summary: str
@@ -110,6 +112,7 @@ WITH held AS (
         stats_messages = message_count,
         stats_edited_at = memory_edited_at
     WHERE agent_id = %(agent_id)s AND queue_start = %(old_start)s
+      AND history_version = %(history_version)s
       AND (%(owner)s::text IS NULL
            OR lease_owner = %(owner)s AND lease_epoch = %(epoch)s)
     RETURNING agent_id, tenant
@@ -144,13 +147,14 @@ async def close_call(tx: Transaction, lease: Lease, message: Entry) -> None:
         LeaseLost: another worker serves the agent; nothing was written.
     """
     assert message.call is not None
+    await pictures.keep(tx, lease.tenant, message.pictures)
     cursor = await tx.execute(
         """WITH held AS (
                SELECT agent_id FROM agent_state
                WHERE agent_id = %(agent_id)s AND lease_owner = %(owner)s AND lease_epoch = %(epoch)s
                FOR UPDATE
            ), counted AS (
-               UPDATE messages m SET tokens = %(tokens)s FROM held
+               UPDATE messages m SET tokens = %(tokens)s, pictures = %(pictures)s FROM held
                WHERE m.agent_id = held.agent_id AND m.position = %(position)s
            )
            UPDATE tool_calls c SET state = %(state)s, result = %(result)s, epoch = %(epoch)s,
@@ -162,6 +166,7 @@ async def close_call(tx: Transaction, lease: Lease, message: Entry) -> None:
             "epoch": lease.epoch,
             "position": message.position,
             "tokens": message.tokens,
+            "pictures": pictures.jsonb(message.pictures),
             "state": message.call.state,
             "result": message.call.result,
             "finished_at": message.call.finished_at,
@@ -185,7 +190,7 @@ async def evict(
         lease: a turn's; None where no turn evicts.
 
     Returns:
-        Whether it was done: the queue may start elsewhere by now.
+        Whether it was done: the queue may start elsewhere by now, or something of it may have been deleted.
 
     Raises:
         LeaseLost: another worker serves the agent.
@@ -194,6 +199,7 @@ async def evict(
         "agent_id": agent_id,
         "owner": lease.owner if lease else None,
         "epoch": lease.epoch if lease else None,
+        "history_version": eviction.history_version,
         "old_start": eviction.old_start,
         "new_start": eviction.new_start,
         "summary": eviction.summary,

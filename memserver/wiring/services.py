@@ -16,6 +16,7 @@ from memserver.agent.conversation import Conversation
 from memserver.agent.dependencies import Clock, ModelSource, TurnDependencies, utc_now
 from memserver.agent.events import EventBus
 from memserver.agent.options import CallLimits, Limits
+from memserver.agent.rewriting import RewritingJob
 from memserver.agent.timer_job import TimerJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
@@ -36,6 +37,7 @@ from memserver.settings import Settings
 from memserver.storage import languages, message_index
 from memserver.storage.connecting import TransactionLimits
 from memserver.storage.database import Database
+from memserver.storage.erasure import REWRITE
 from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
@@ -277,7 +279,7 @@ async def _running(
             mcp=mcp,
             networks=settings.tool_networks,
             import_max_bytes=settings.import_max_bytes,
-            pictures=PictureLimits(settings.picture_max_bytes, settings.picture_max_pixels),
+            pictures=_picture_limits(settings),
             front_ends=FrontEnds(settings.front_end_requests, settings.agents_per_template),
             ping_seconds=settings.stream_ping_seconds,
             cancel_on_hang_up=settings.cancel_on_hang_up,
@@ -316,8 +318,14 @@ def _limits(settings: Settings) -> Limits:
         auto_recall_floor=settings.auto_recall_floor,
         turn_timeout=settings.turn_timeout,
         waiting_call_seconds=settings.waiting_call_seconds,
-        calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),
+        calls=CallLimits(
+            settings.tool_timeout, settings.tool_result_characters, _picture_limits(settings)
+        ),
     )
+
+
+def _picture_limits(settings: Settings) -> PictureLimits:
+    return PictureLimits(settings.picture_max_bytes, settings.picture_max_pixels)
 
 
 def _upkeep(settings: Settings, database: Database, archival: ArchivalStorage) -> VectorUpkeep:
@@ -352,6 +360,7 @@ def job_handlers(
     )
     return {
         COMPACT: CompactionJob(deps).run,
+        REWRITE: RewritingJob(deps).run,
         message_index.JOB: indexing.run,
         documents.JOB: ingesting.run,
         **upkeep.handlers(),
