@@ -1,4 +1,8 @@
-"""Base models and LoRA adapters: loaded for training or scoring, begun, and saved in bf16."""
+"""Base models and LoRA adapters: loaded for training or scoring, begun, and saved.
+
+A folder of a policy holds an adapter, in bf16, or after full fine-tuning a whole model, in float32: bf16 would round its
+small steps away.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -36,6 +40,17 @@ def load_base(folder: Path, precision: Precision = "bfloat16") -> Model:
     return model.to(device())
 
 
+def whole(base: Model, adapter: Path | None) -> Model:
+    """The base with an adapter merged in."""
+    if adapter is None:
+        return base
+    return PeftModel.from_pretrained(base, str(checked(adapter))).merge_and_unload()
+
+
+def is_whole(folder: Path) -> bool:
+    return (folder / "config.json").is_file()
+
+
 def to_train(base: Model, adapter: Path | None, *, rank: int, seed: int) -> Model:
     """The base with an adapter on all linear layers (but the output's) that can be trained."""
     if adapter is not None:
@@ -51,7 +66,10 @@ def to_train(base: Model, adapter: Path | None, *, rank: int, seed: int) -> Mode
 
 
 def save(model: Model, folder: Path, *, base: str) -> None:
-    """Write the trained adapter in bf16, which halves it; it is served in bf16 anyway."""
+    """Write the trained adapter in bf16, which halves it; it is served in bf16 anyway. Or the whole model."""
+    if not isinstance(model, PeftModel):
+        model.save_pretrained(folder)
+        return
     for name, parameter in model.named_parameters():
         if f".{TRAINED}." in name:
             parameter.data = parameter.data.to(torch.bfloat16)

@@ -35,21 +35,22 @@ class Load:
     trained: bool = True  # gradients are taken
     reference: bool = True  # a frozen copy of the adapter is kept
     checkpointing: bool = False  # activations are computed twice
+    full: bool = False  # all weights are trained, in float32
     forked: bool = False  # a row has both sides of a pair, and a mask
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     load: Load  # what it is for
-    weights: int  # of the base, in bf16
-    adapter: int  # float32, with gradients and Adam's two moments, and the reference's copy
+    weights: int  # of the base, in bf16, unless they are trained
+    trained: int  # adapter or weights, in float32, with gradients and Adam's two moments, and the reference's copy
     activations: int  # kept for the gradients, or of one layer where there are none
     attention: int  # the mask of padded rows, or of forked ones
     head: int  # tiles of logits
 
     @property
     def total(self) -> int:
-        parts = self.weights, self.adapter, self.activations, self.attention, self.head
+        parts = self.weights, self.trained, self.activations, self.attention, self.head
         return sum(parts) + _CONTEXT
 
 
@@ -77,6 +78,7 @@ class Estimator:
     def memory(self, load: Load) -> Memory:
         tokens = load.rows * load.tokens
         copies = 4 * load.trained + load.reference + (not load.trained)
+        trained = self.parameters if load.full else self.adapter_parameters
         layers = self._config.num_hidden_layers
         one_layer = self._kept[False] / layers
         if not load.trained:
@@ -88,8 +90,8 @@ class Estimator:
         tile = min(TOKEN_CHUNK_SIZE, tokens) * min(_VOCABULARY_TILE, self._config.vocab_size)
         return Memory(
             load,
-            weights=2 * self.parameters,
-            adapter=4 * copies * self.adapter_parameters,
+            weights=0 if load.full else 2 * self.parameters,
+            trained=4 * copies * trained,
             activations=round(activations * tokens),
             attention=3 * load.rows * load.tokens**2 if load.rows > 1 or load.forked else 0,
             head=4 * tile * (1 + load.trained) + 4 * tokens * self._config.hidden_size,
@@ -125,6 +127,7 @@ def loads_of(recipe: Recipe) -> list[Load]:
             tokens * (1 + pairs),
             reference=pairs and recipe.warm_start is not None,
             checkpointing=part.checkpointing,
+            full=part.full,
             forked=pairs,
         )
         for stage, part in parts.items()

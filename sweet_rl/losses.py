@@ -94,6 +94,8 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         return loss + self.nll * nll if self.nll else loss
 
     def reference_log_probs(self, inputs: Batch) -> torch.Tensor:
+        if self.ref_model is not None:
+            return log_probs(self.ref_model, inputs)
         model = self.accelerator.unwrap_model(self.model)
         with use_adapter(model, "ref" if "ref" in model.peft_config else None):
             return log_probs(self.model, inputs)
@@ -103,6 +105,8 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         """Before 5.24, transformers leaves the trained adapter as it is where there is a second one."""
         super()._load_from_checkpoint(resume_from_checkpoint, model)
         policy = self.accelerator.unwrap_model(self.model)
+        if self.ref_model is not None:
+            return
         policy.load_adapter(resume_from_checkpoint, "default", is_trainable=True)
         policy.set_adapter("default")
 

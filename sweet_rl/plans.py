@@ -31,6 +31,7 @@ class Schedule:
     seed: int = 0  # of the order of the data, and of a new adapter's weights
     save_every: int = 100  # steps between checkpoints. The newest one is kept.
     checkpointing: bool = False  # compute activations twice, to need less memory
+    full: bool = False  # train all weights, in float32, and not an adapter
     precision: Precision = "bfloat16"  # of the base model
 
 

@@ -89,6 +89,7 @@ class Training(_Part):
     warmup: Share = 0.03
     save_every: PositiveInt = 100
     checkpointing: bool = False
+    full: bool = False  # all weights, as in the paper; else an adapter
 
     def schedule(self, seed: int, seconds: float | None) -> Schedule:
         parts = {name: getattr(self, name) for name in Training.model_fields}
@@ -108,6 +109,12 @@ class WarmStart(Training):
     @property
     def habits(self) -> Habits:
         return Habits(self.early, self.idle, self.miscopy)
+
+    @model_validator(mode="after")
+    def _is_an_adapter(self) -> Self:
+        if self.full:
+            raise ValueError("the warm start is an adapter: all policies begin with it")
+        return self
 
 
 class Collect(_Part):
@@ -303,6 +310,13 @@ class Recipe(_Part):
             for part in ("critic", "rank", "actor", "mdpo", "rft")
         }
         return self.model_copy(update=parts)
+
+    def in_full(self) -> "Recipe":
+        """The same with all weights trained after the warm start."""
+        named = ("rft", "rft_matched", "mdpo", "critic", "actor")
+        parts = {name: part for name in named if (part := getattr(self, name)) is not None}
+        changed = {name: part.model_copy(update={"full": True}) for name, part in parts.items()}
+        return self.model_copy(update=changed)
 
     def seeds_of(self, variant: str) -> tuple[int, ...]:
         wanted = self.variants[variant].seeds if variant != MAIN else None

@@ -7,7 +7,8 @@ the head's value. Two texts that differ only in white space around them have the
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, pstdev, quantiles
 from typing import Any
@@ -52,20 +53,14 @@ class Critic:
     tokenizer: Tokenizer
     turns: AgentTurns
     shares: bool = False
+    before: adapters.Model | None = None  # the reference, where all weights were trained
 
     @classmethod
     def load(cls, plan: ScorePlan) -> "Critic":
-        base = adapters.load_base(plan.base, plan.precision)
-        add_fused_lm_head(base)
-        model = PeftModel.from_pretrained(base, str(adapters.checked(plan.critic)))
-        if losses.has_head(plan.critic):
-            losses.add_head(model)
-            losses.load_head(model, plan.critic)
-        elif plan.reference is not None:
-            model.load_adapter(str(adapters.checked(plan.reference)), "ref")
+        model, before = _whole(plan) if adapters.is_whole(plan.critic) else (_adapted(plan), None)
         tokenizer = AutoTokenizer.from_pretrained(plan.base)
         turns, shares = AgentTurns.of(tokenizer), losses.can_fork(model.eval(), tokenizer)
-        return cls(plan, model, tokenizer, turns, shares)
+        return cls(plan, model, tokenizer, turns, shares, before)
 
     def score(self, chats: Sequence[Chat], progress: Progress = unseen) -> list[Advantages]:
         if losses.has_head(self.plan.critic):
@@ -74,10 +69,13 @@ class Critic:
         own = self._of_turns(
             chats, self._log_probs, lambda done, _: progress(done, steps), hidden=self.plan.hidden
         )
-        with use_adapter(self.model, "ref" if self.plan.reference is not None else None):
-            before = self._of_turns(
+        other, name = self, "ref" if self.plan.reference is not None else None
+        if self.before is not None:
+            other = replace(self, model=self.before)
+        with nullcontext() if self.before is not None else use_adapter(self.model, name):
+            before = other._of_turns(
                 chats,
-                self._log_probs,
+                other._log_probs,
                 lambda done, _: progress(len(chats) + done, steps),
                 hidden=self.plan.hidden and self.plan.reference_hidden,
             )
@@ -141,6 +139,28 @@ class Critic:
         return losses.turn_means(
             losses.token_values(self.model, seen(batch)), losses.numbered(batch["completion_mask"])
         )
+
+
+def _adapted(plan: ScorePlan) -> adapters.Model:
+    """A critic's adapter on the base, and "ref" beside it, if there is one."""
+    base = adapters.load_base(plan.base, plan.precision)
+    add_fused_lm_head(base)
+    model = PeftModel.from_pretrained(base, str(adapters.checked(plan.critic)))
+    if losses.has_head(plan.critic):
+        losses.add_head(model)
+        losses.load_head(model, plan.critic)
+    elif plan.reference is not None:
+        model.load_adapter(str(adapters.checked(plan.reference)), "ref")
+    return model
+
+
+def _whole(plan: ScorePlan) -> tuple[adapters.Model, adapters.Model]:
+    """A critic of which all weights were trained, and what it was before."""
+    base = adapters.load_base(plan.base, "float32")
+    before, model = adapters.whole(base, plan.reference), adapters.load_base(plan.critic, "float32")
+    for each in (before, model):
+        add_fused_lm_head(each.eval())
+    return model, before
 
 
 def score_turns(

@@ -6,6 +6,7 @@ here pairs share rows where the model allows it.
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,12 +78,7 @@ def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
     ]
     schedule = plan.schedule
     trainer = AgentTurnTrainer(
-        model=adapters.to_train(
-            adapters.load_base(plan.base, schedule.precision),
-            plan.adapter,
-            rank=plan.rank,
-            seed=schedule.seed,
-        ),
+        model=_model(plan),
         args=SFTConfig(
             **training_run.arguments(schedule, plan.out),
             dataset_kwargs={"skip_prepare_dataset": True},
@@ -126,19 +122,17 @@ def train_preferences(plan: PreferencePlan, progress: Progress = unseen) -> Figu
 def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrainer:
     tokenizer = AutoTokenizer.from_pretrained(plan.base)
     schedule = plan.schedule
-    model = adapters.to_train(
-        adapters.load_base(plan.base, schedule.precision),
-        plan.adapter,
-        rank=plan.rank,
-        seed=schedule.seed,
-    )
+    model = _model(plan)
     regression = plan.loss == "regression"
     if regression and training_run.processes().num_processes > 1:
         raise InvalidInput("A regression head is trained by one process.")
+    if regression and schedule.full:
+        raise InvalidInput("A regression head is trained with an adapter.")
     if regression:
         add_head(model)
     trainer = (RegressionTrainer if regression else PreferenceTrainer)(
         model=model,
+        ref_model=deepcopy(model) if schedule.full else None,
         args=DPOConfig(
             **(training_run.arguments(schedule, plan.out) | _measured(plan)),
             per_device_eval_batch_size=schedule.micro_batch or schedule.batch,
@@ -154,6 +148,16 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
     trainer.loss, trainer.nll = plan.loss, plan.nll
     trainer.data_collator.shares = can_fork(model, tokenizer)
     return trainer
+
+
+def _model(plan: SftPlan | PreferencePlan) -> adapters.Model:
+    """What is trained, as it begins."""
+    schedule = plan.schedule
+    if schedule.full:
+        whole = adapters.whole(adapters.load_base(plan.base, "float32"), plan.adapter)
+        return whole.requires_grad_(True)
+    base = adapters.load_base(plan.base, schedule.precision)
+    return adapters.to_train(base, plan.adapter, rank=plan.rank, seed=schedule.seed)
 
 
 def _measured(plan: PreferencePlan) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from memserver_evals.cli.labels import show_agreement, write_labels
 from memserver_evals.cli.options import RunOptions
 from memserver_evals.runs.engines import Engine, LocalEngine
 from memserver_evals.runs.ray_engine import RayEngine
-from memserver_evals.runs.records import Job, Record
+from memserver_evals.runs.records import Job, PlayedRecord
 from memserver_evals.runs.run_folder import RunFolder, open_run
 from memserver_evals.runs.runner import jobs_of, play_all, sample
 from memserver_evals.task import Task
@@ -166,7 +166,7 @@ def run(entry: TaskEntry, given: RunOptions) -> None:
 
 async def _played(
     plan: JsonObject, folder: RunFolder, jobs: Sequence[Job], given: RunOptions
-) -> list[Record]:
+) -> list[PlayedRecord]:
     async with open_player(plan) as player:
         engine: Engine = LocalEngine(player, given.at_once)
         if given.engine == "ray":

@@ -26,10 +26,10 @@ from memserver_evals.report.compare import compare
 from memserver_evals.report.markdown import tables
 from memserver_evals.report.page import gold_answers, write_report
 from memserver_evals.report.plots import draw_runs
-from memserver_evals.runs.records import Record
+from memserver_evals.runs.records import PlayedRecord
 from memserver_evals.runs.results import Table
 from memserver_evals.runs.run_folder import RunFolder, open_run, read_manifest
-from memserver_evals.runs.runner import Outcome, jobs_of, judge_and_report
+from memserver_evals.runs.runner import RunOutcome, jobs_of, judge_and_report
 from memserver_evals.runs.verdicts import Bench
 from memserver_evals.scoring.statistics import Estimate
 from memserver_evals.task import Task
@@ -117,10 +117,10 @@ def draw_picture(
 async def judged(
     task: Task[Any],
     folder: RunFolder,
-    records: Sequence[Record],
+    records: Sequence[PlayedRecord],
     options: JudgeOptions,
     at_once: int,
-) -> Outcome:
+) -> RunOutcome:
     """Judge what was played, by the string judge and by the one that was named; write the tables.
 
     Raises InvalidInput: the judge has no model; MemserverError: it can't be asked.
@@ -132,7 +132,7 @@ async def judged(
         return await judge_and_report(task, folder, records, benches, console, at_once=at_once)
 
 
-def report(out: Path, manifest: JsonObject, task: Task[Any], outcome: Outcome) -> None:
+def report(out: Path, manifest: JsonObject, task: Task[Any], outcome: RunOutcome) -> None:
     """Write the report, where matplotlib is there, and print the scores."""
     gold = gold_answers(task.examples())
     try:

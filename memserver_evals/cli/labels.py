@@ -31,7 +31,7 @@ from memserver_evals.judging.agreement import (
     write_unlabelled,
 )
 from memserver_evals.judging.string import StringJudge
-from memserver_evals.runs.records import Job, Record
+from memserver_evals.runs.records import Job, PlayedRecord
 from memserver_evals.runs.run_folder import open_run, read_manifest
 from memserver_evals.task import Played, Reply, Task, Turn
 from memserver_evals.tasks.catalog import TASKS
@@ -98,7 +98,9 @@ async def _agreements(answers: Sequence[LabelledAnswer], options: JudgeOptions) 
         return [await agreement(each, answers) for each in judges]
 
 
-def _judgeable(task: Task[Any], done: "dict[Job, Record]") -> Iterator[tuple[str, LabelledAnswer]]:
+def _judgeable(
+    task: Task[Any], done: "dict[Job, PlayedRecord]"
+) -> Iterator[tuple[str, LabelledAnswer]]:
     """The answers that a judge would be asked about, with their system."""
     examples = {example.id: example for example in task.examples()}
     for job, record in done.items():

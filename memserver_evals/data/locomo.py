@@ -17,7 +17,7 @@ _SESSION = re.compile(r"session_(\d+)")
 _WHEN = "%I:%M %p on %d %B, %Y"
 
 
-class Turn(Record):
+class LocomoTurn(Record):
     """What somebody said, perhaps with a picture, of which there is only what it shows."""
 
     speaker: Text
@@ -36,7 +36,7 @@ class Turn(Record):
 class LocomoSession:
     number: int
     began: datetime
-    turns: tuple[Turn, ...]
+    turns: tuple[LocomoTurn, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +146,9 @@ def _began(conversation: dict[str, Any], name: str) -> datetime:
         raise ValueError(f"conversation.{name}_date_time: {what}") from None
 
 
-def _turns(name: str, value: object) -> tuple[Turn, ...]:
+def _turns(name: str, value: object) -> tuple[LocomoTurn, ...]:
     try:
-        return tuple(TypeAdapter(list[Turn]).validate_python(value, strict=True))
+        return tuple(TypeAdapter(list[LocomoTurn]).validate_python(value, strict=True))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in fault["loc"])

@@ -35,7 +35,7 @@ class Evidence(Record):
     keyword: Text
 
 
-class Question(Record):
+class MscQuestion(Record):
     question: Text
     answer: Text
     asker: Side
@@ -50,7 +50,7 @@ class Question(Record):
         return self
 
 
-class Opener(Record):
+class MscOpener(Record):
     """How a person opened the session after `history_sessions` others."""
 
     history_sessions: int = Field(ge=1)
@@ -64,8 +64,8 @@ class _Line(Record):
     personas: tuple[tuple[Text, ...], tuple[Text, ...]]
     sessions: tuple[tuple[Line, ...], ...] = Field(min_length=1)
     gaps: tuple[Text, ...]
-    dmr: Question | None = None
-    opener: Opener | None = None
+    dmr: MscQuestion | None = None
+    opener: MscOpener | None = None
 
     @field_validator("sessions")
     @classmethod
@@ -113,8 +113,8 @@ class Dialogue:
     gaps: tuple[timedelta, ...]
     # what each of the two is meant to be, A's first
     personas: tuple[tuple[str, ...], tuple[str, ...]]
-    question: Question | None = None  # asked after the last session
-    opener: Opener | None = None  # of the session after some of these
+    question: MscQuestion | None = None  # asked after the last session
+    opener: MscOpener | None = None  # of the session after some of these
     guessed: int = 0  # sessions in which who began was inferred and not said
 
     def persona(self, side: Side) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ def _dialogue(name: str, row: _SelfInstruct, *, with_last: bool) -> Dialogue:
         tuple(sessions),
         tuple(gaps),
         (tuple(personas[0]), tuple(personas[1])),
-        Question(
+        MscQuestion(
             question=row.self_instruct.question,
             answer=row.self_instruct.answer,
             asker="B",

@@ -13,7 +13,7 @@ from memserver.messages import JsonObject
 from memserver_evals.report.plots import draw_all, families
 from memserver_evals.runs.results import Table, worst
 from memserver_evals.runs.run_folder import write_whole
-from memserver_evals.runs.runner import Outcome
+from memserver_evals.runs.runner import RunOutcome
 from memserver_evals.scoring.statistics import Estimate
 from memserver_evals.task import Exchange
 
@@ -24,7 +24,7 @@ MOST_EXCHANGES = 12
 
 
 def write_report(
-    folder: Path, manifest: JsonObject, outcome: Outcome, gold: dict[str, str]
+    folder: Path, manifest: JsonObject, outcome: RunOutcome, gold: dict[str, str]
 ) -> Path:
     """Write the page and its pictures."""
     pictures = draw_all(outcome.table)
@@ -91,7 +91,7 @@ def _no_verdict(table: Table) -> list[tuple[str, str]]:
     return [(score, ", ".join(counts)) for score, counts in found.items()]
 
 
-def _worst(outcome: Outcome, system: str, gold: dict[str, str]) -> list[JsonObject]:
+def _worst(outcome: RunOutcome, system: str, gold: dict[str, str]) -> list[JsonObject]:
     """A system's worst examples, as the page shows them."""
     records = {(each.job.system, each.job.example): each.played for each in outcome.records}
     score = outcome.table.main_score

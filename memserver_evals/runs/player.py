@@ -7,7 +7,7 @@ from time import monotonic
 from typing import Any
 
 from memserver.errors import MemserverError
-from memserver_evals.runs.records import Job, Record
+from memserver_evals.runs.records import Job, PlayedRecord
 from memserver_evals.systems.failing import OUTAGES, is_answer
 from memserver_evals.task import Played, System, Task
 
@@ -17,7 +17,7 @@ PAUSES = (1.0, 5.0, 20.0)
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    record: Record
+    record: PlayedRecord
     seconds: float
 
 
@@ -48,4 +48,4 @@ class Player:
             if not is_answer(error):
                 raise
             played = Played((), {"error": error.code})
-        return Done(Record(job, played), monotonic() - began)
+        return Done(PlayedRecord(job, played), monotonic() - began)

@@ -16,7 +16,7 @@ from memserver.errors import SetupError, install_extra
 from memserver.messages import JsonObject
 from memserver_evals.runs.engines import Engine, LocalEngine
 from memserver_evals.runs.player import Done, Player
-from memserver_evals.runs.records import Job, Record
+from memserver_evals.runs.records import Job, PlayedRecord
 
 Opener = Callable[[JsonObject], AbstractAsyncContextManager[Player]]
 """Makes a player of a plain value; a function of a module, so that workers find it."""
@@ -70,7 +70,7 @@ class RayEngine(Engine):
                 for future in ended:
                     actor = running.pop(future)
                     line, seconds = _result(future)
-                    yield Done(Record.read(line), seconds)
+                    yield Done(PlayedRecord.read(line), seconds)
                     _give(actor, waiting, running)
         finally:
             for future in running:

@@ -18,7 +18,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PlayedRecord:
     job: Job
     played: Played
 
@@ -32,7 +32,7 @@ class Record:
         )
 
     @classmethod
-    def read(cls, line: str) -> "Record":
+    def read(cls, line: str) -> "PlayedRecord":
         """From a line. Raises ValueError."""
         fields = json.loads(line)
         try:

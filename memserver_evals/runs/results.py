@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.judging.base import Verdict
-from memserver_evals.runs.records import Job, Record, dump
+from memserver_evals.runs.records import Job, PlayedRecord, dump
 from memserver_evals.runs.run_folder import read_lines, write_whole
 from memserver_evals.runs.searches import Searches, SearchMeans, count_searches, mean_searches
 from memserver_evals.scoring.statistics import Estimate, estimate
@@ -145,7 +145,7 @@ def number_or_last(x: str) -> tuple[bool, float, str]:
 
 def score_all(
     task: Task[Any],
-    records: Sequence[Record],
+    records: Sequence[PlayedRecord],
     verdicts: Mapping[str, Mapping[Job, Verdict]],
 ) -> list[Row]:
     examples = {example.id: example for example in task.examples()}
@@ -185,7 +185,7 @@ def worst(rows: Sequence[Row], system: str, score: str, count: int = 10) -> list
 def _row(
     task: Task[Any],
     example: Example,
-    record: Record,
+    record: PlayedRecord,
     verdicts: Mapping[str, Mapping[Job, Verdict]],
 ) -> Row:
     played, job = record.played, record.job

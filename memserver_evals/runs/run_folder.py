@@ -18,7 +18,7 @@ from typing import BinaryIO, TypeVar
 
 from memserver.errors import Conflict, InvalidInput
 from memserver.messages import JsonObject
-from memserver_evals.runs.records import Job, Record, dump
+from memserver_evals.runs.records import Job, PlayedRecord, dump
 
 T = TypeVar("T")
 
@@ -57,11 +57,11 @@ class RunFolder:
 
     path: Path
     manifest: JsonObject
-    done: dict[Job, Record]
+    done: dict[Job, PlayedRecord]
     _played: AppendOnly = field(repr=False)
     _timings: BinaryIO = field(repr=False)
 
-    async def add(self, record: Record, seconds: float) -> None:
+    async def add(self, record: PlayedRecord, seconds: float) -> None:
         """Keep what was played. What is there already stays as it is."""
         if record.job in self.done:
             return
@@ -75,7 +75,7 @@ class RunFolder:
         self._timings.write(f"{dump(timing)}\n".encode())
         self._timings.flush()
 
-    def put_in_order(self, jobs: Sequence[Job]) -> list[Record]:
+    def put_in_order(self, jobs: Sequence[Job]) -> list[PlayedRecord]:
         """Once all is played: the records in the run's order, and the file in that order too."""
         records = [self.done[job] for job in jobs]
         write_whole(self.path / PLAYED, "".join(f"{record.line()}\n" for record in records))
@@ -173,9 +173,9 @@ def _short(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def _read_played(path: Path) -> dict[Job, Record]:
-    done: dict[Job, Record] = {}
-    for record in read_lines(path, Record.read):
+def _read_played(path: Path) -> dict[Job, PlayedRecord]:
+    done: dict[Job, PlayedRecord] = {}
+    for record in read_lines(path, PlayedRecord.read):
         done.setdefault(record.job, record)
     return done
 

@@ -23,7 +23,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from memserver_evals.runs.engines import Engine
-from memserver_evals.runs.records import Job, Record
+from memserver_evals.runs.records import Job, PlayedRecord
 from memserver_evals.runs.results import Row, Table, score_all, tabulate, write_results
 from memserver_evals.runs.run_folder import RunFolder
 from memserver_evals.runs.verdicts import Bench, judge_all, open_verdicts
@@ -31,10 +31,10 @@ from memserver_evals.task import Claim, Task
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     table: Table
     rows: tuple[Row, ...]
-    records: tuple[Record, ...]
+    records: tuple[PlayedRecord, ...]
 
 
 def sample(ids: Sequence[str], limit: int | None, seed: int) -> list[str]:
@@ -56,7 +56,7 @@ def jobs_of(systems: Sequence[str], examples: Sequence[str]) -> list[Job]:
 
 async def play_all(
     folder: RunFolder, jobs: Sequence[Job], engine: Engine, console: Console
-) -> list[Record]:
+) -> list[PlayedRecord]:
     """Play what is not played yet, keep each as it ends; the records in the run's order.
 
     Raises MemserverError: something stays down. What was played is kept, and the run can be resumed.
@@ -73,12 +73,12 @@ async def play_all(
 async def judge_and_report(
     task: Task[Any],
     folder: RunFolder,
-    records: Sequence[Record],
+    records: Sequence[PlayedRecord],
     benches: Sequence[Bench],
     console: Console,
     *,
     at_once: int = 4,
-) -> Outcome:
+) -> RunOutcome:
     """Judge the answers, and write the tables. Raises MemserverError where a judge can't be asked."""
     examples = {example.id: example for example in task.examples()}
     claims: dict[Job, Claim] = {}
@@ -100,7 +100,7 @@ async def judge_and_report(
     rows = score_all(task, records, verdicts)
     table = tabulate(task, rows)
     write_results(folder.path, folder.manifest, table, rows)
-    return Outcome(table, tuple(rows), tuple(records))
+    return RunOutcome(table, tuple(rows), tuple(records))
 
 
 class _Rate(ProgressColumn):

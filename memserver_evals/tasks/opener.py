@@ -52,7 +52,7 @@ class Greeting:
         return self.human
 
 
-class Opener(ReadTask[Greeting]):
+class OpenerTask(ReadTask[Greeting]):
     """The task. It embeds while it plays, so that scoring needs no model."""
 
     name = NAME
@@ -134,14 +134,14 @@ def _embedder() -> SentenceTransformersEmbedder:
         raise SetupError(error.message, hint=hint) from error
 
 
-def make(options: TaskOptions) -> Opener:
+def make(options: TaskOptions) -> OpenerTask:
     refuse_unknown(options, ENTRY)
     path = find_file(options.data, FILES[:1], options.extra.get("file"))
     half = options.choice("half", HALVES)
     examples = greetings(kept_half(read_dialogues(path), half))
     if not examples:
         raise BadData(f"{path.name}: no dialogue in it has an opener and a persona.")
-    return Opener(examples, data_hash([path], *([half] if half != "all" else [])))
+    return OpenerTask(examples, data_hash([path], *([half] if half != "all" else [])))
 
 
 ENTRY = TaskEntry(

@@ -79,6 +79,10 @@ Seconds = Annotated[
     typer.Option(min=1, help="End after so long, with status 3; the same command resumes."),
 ]
 Redo = Annotated[bool, typer.Option("--redo", help="Do again what was done with other settings.")]
+Full = Annotated[
+    bool,
+    typer.Option("--full", help="Train all weights after the warm start, as the recipe's `full`."),
+]
 Base = Annotated[
     Path | None, typer.Option(help="The base model's folder, instead of the recipe's.")
 ]
@@ -124,6 +128,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
     jobs: Jobs = 1,
     seconds: Seconds = None,
     redo: Redo = False,
+    full: Full = False,
     base: Base = None,
     sampler: SamplerOption = SamplerName.AUTO,
     vllm: Vllm = None,
@@ -137,6 +142,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
 ) -> None:
     """Train a policy by SWEET-RL and its baselines, and compare them."""
     deadline, found = Deadline.after(seconds), load_recipe(find_recipe(recipe), _pairs(set_ or ()))
+    found = found.in_full() if full else found
     if stage in _WITHOUT_RUNNING:
         _WITHOUT_RUNNING[stage](found, out, base, data)
         return
@@ -156,6 +162,7 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
         options = [
             *("-r", f"{find_recipe(recipe)}", "-o", f"{place}", "--base", f"{folder}"),
             *("--sampler", sampler.value, "--endpoint-model", endpoint_model),
+            *(("--full",) if full else ()),
             *(word for each in set_ or () for word in ("--set", each)),
         ]
         _run(context, wanted, UnitLauncher(options, context, shared, jobs), redo=redo)
@@ -229,7 +236,7 @@ def _estimate(recipe: Recipe, base: Path | None) -> None:
     _quiet()
     from sweet_rl.estimate import GB, estimate  # noqa: PLC0415
 
-    parts = ("weights", "adapter", "activations", "attention", "head", "total")
+    parts = ("weights", "trained", "activations", "attention", "head", "total")
     rows = [
         (
             memory.load.stage,

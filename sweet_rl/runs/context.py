@@ -1,7 +1,7 @@
 """What stages work with: the recipe, the run's folder, a source of samplers, a deadline; and the files they make."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe
 from sweet_rl.resumable import Deadline, OutOfTime
 from sweet_rl.runs.units import ADAPTER, Unit
-from sweet_rl.sampling.samplers import Sampling
-from sweet_rl.sampling.sources import SamplingSource
+from sweet_rl.sampling.samplers import Sampler, Sampling
+from sweet_rl.sampling.sources import SamplingSource, TransformersSource
 from sweet_rl.task_sets import Environment, Split, TaskSet, make_tasks
 from sweet_rl.trajectories import Trajectory, read_file
 
@@ -46,6 +46,11 @@ class RunContext:
         if (kept := self.recipe.kept.get(unit.policy)) is not None:
             return kept.resolve()
         return self.adapter(unit.needs.get("policy") or unit.needs.get("begin"))
+
+    def sampler(self, policy: Path | None) -> AbstractAsyncContextManager[Sampler]:
+        """Of a policy. Where all its weights were trained, servers that take adapters can't have it: it is loaded here."""
+        whole = policy is not None and (policy / "config.json").is_file()
+        return (TransformersSource(self.base) if whole else self.source).open(policy)
 
     @property
     def sampling(self) -> Sampling:

@@ -68,7 +68,7 @@ def candidates(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
 
     async def draw() -> list[Candidates]:
         with context.shows(unit.path) as progress:
-            async with context.source.open(context.adapter(unit.needs.get("begin"))) as sampler:
+            async with context.sampler(context.policy_of(unit)) as sampler:
                 how = Draws(
                     recipe.candidates.count,
                     context.sampling,
@@ -116,7 +116,7 @@ def play(
 
     async def play_missing() -> None:
         async with (
-            context.source.open(context.policy_of(unit)) as sampler,
+            context.sampler(context.policy_of(unit)) as sampler,
             open_task(tasks, context.environment, single=single) as task,
         ):
             for each in missing:

@@ -122,7 +122,7 @@ async def _play_on(
         if not number or not _ends(examples[state.task], state, text)
     ]
     async with (
-        context.source.open(context.policy_of(unit)) as sampler,
+        context.sampler(context.policy_of(unit)) as sampler,
         open_task(tasks, context.environment) as task,
     ):
 

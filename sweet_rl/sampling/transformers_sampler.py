@@ -14,6 +14,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor, LogitsProcessorList
 
 from memserver.errors import ContextOverflow
+from sweet_rl.adapters import is_whole
 from sweet_rl.sampling.samplers import Sampled, Sampling
 from sweet_rl.trajectories import Messages
 
@@ -38,6 +39,8 @@ class TransformersSampler:
             ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
         )
         self._tokenizer = AutoTokenizer.from_pretrained(base)
+        if adapter is not None and is_whole(adapter):
+            base, adapter, dtype = adapter, None, torch.float32
         model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=dtype)
         if adapter is not None:
             model = PeftModel.from_pretrained(model, str(adapter)).merge_and_unload()

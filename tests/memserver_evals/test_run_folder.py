@@ -6,25 +6,27 @@ from pathlib import Path
 import pytest
 
 from memserver.errors import Conflict, InvalidInput
-from memserver_evals.runs.records import Job, Record
+from memserver_evals.runs.records import Job, PlayedRecord
 from memserver_evals.runs.run_folder import open_run
 from memserver_evals.task import Exchange, Found, Played, Reply, Turn
 
 MANIFEST = {"task": "a", "seed": 1}
 
 
-def record(example: str, text: str = "yes") -> Record:
+def record(example: str, text: str = "yes") -> PlayedRecord:
     prompt = ({"role": "user", "content": "Wirklich? \u2028 \U0001f600"},)
     exchange = Exchange(prompt, {"content": text, "tool_calls": None}, 3, 4)
     reply = Reply(text, 3, 4, (exchange,), (Found("d1", "document", "t"),), 0.5)
-    return Record(Job("s", example), Played((Turn("Really?", reply),), {"passed": [True, 1.5]}))
+    return PlayedRecord(
+        Job("s", example), Played((Turn("Really?", reply),), {"passed": [True, 1.5]})
+    )
 
 
 def test_a_record_comes_back_from_its_line_as_it_was() -> None:
     kept = record("1")
-    assert Record.read(kept.line()) == kept
+    assert PlayedRecord.read(kept.line()) == kept
     assert len(kept.line().splitlines()) == 1
-    assert Record.read(kept.line()).line() == kept.line()
+    assert PlayedRecord.read(kept.line()).line() == kept.line()
 
 
 async def test_what_was_played_is_there_when_the_folder_is_opened_again(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import pytest
 from memserver.errors import BadData, InvalidInput
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver_evals.data.msc import read_msc
-from memserver_evals.runs.records import Job, Record
+from memserver_evals.runs.records import Job, PlayedRecord
 from memserver_evals.runs.results import score_all
 from memserver_evals.task import Found, Material, Played, Reply, Turn
 from memserver_evals.tasks import locomo, longmemeval, msc, nq, opener, retrieval
 from memserver_evals.tasks.catalog import TASKS
-from memserver_evals.tasks.opener import Opener, greetings
+from memserver_evals.tasks.opener import OpenerTask, greetings
 from memserver_evals.tasks.registry import TaskOptions
 from tests.memserver_evals import rows
 from tests.memserver_evals.playing import PlayedSystem
@@ -227,7 +227,7 @@ async def test_an_opener_is_compared_with_the_greeted_persons_persona_and_the_hu
     folder: Path,
 ) -> None:
     embedder = HashingEmbedder()
-    task = Opener(greetings(read_msc(folder / "msc.jsonl")), "hash", embedder)
+    task = OpenerTask(greetings(read_msc(folder / "msc.jsonl")), "hash", embedder)
     [example] = task.examples()
     assert example.persona == ("I repair clocks.", "I have a ferry ticket.")
     assert len(example.material.sessions) == 2
@@ -307,7 +307,7 @@ async def test_a_reader_without_an_answer_to_one_number_of_documents_is_asked_fo
     task = nq.make(options(folder, documents="1,2", budget="tokens"))
     [example] = task.examples()
     played = await task.play(example, PlayedSystem(silent_at_two))
-    [row] = score_all(task, [Record(Job("reader", example.id), played)], {})
+    [row] = score_all(task, [PlayedRecord(Job("reader", example.id), played)], {})
     assert row.scores["accuracy@1"] == 1
     assert row.scores["accuracy@2"] == row.scores["accuracy"] == 0
     assert row.error == "model_protocol_violation"

@@ -13,7 +13,7 @@ from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.colbench.kinds import Kind
 from memserver_evals.colbench.sandbox.encoding import encode
 from memserver_evals.colbench.sandbox.pool import Sandbox
-from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
+from memserver_evals.colbench.sandbox.values import CallOutcome, read_outcome
 from sweet_rl.launching import Plan
 from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe, load_recipe
@@ -102,14 +102,14 @@ class Trusting(Sandbox):
 
     async def run(
         self, source: str, calls: Sequence[str], *, kind: Kind = "answer"
-    ) -> tuple[Outcome, ...]:
+    ) -> tuple[CallOutcome, ...]:
         names: dict[str, Any] = {}
         try:
             exec(source, names)
             values = (encode(eval(call, names)) for call in calls)
             return tuple(read_outcome(f'["value", {value}]') for value in values)
         except (NameError, SyntaxError) as error:
-            return (Outcome(error=repr(error)),) * len(calls)
+            return (CallOutcome(error=repr(error)),) * len(calls)
 
 
 def run(

@@ -38,8 +38,8 @@ def test_memory_grows_with_what_goes_through_at_once(estimator: "estimate.Estima
     load = estimate.Load("mdpo", 2, 2048)
     one = estimator.memory(load)
     assert one.weights == 2 * 8_030_261_248
-    assert one.adapter == 4 * 5 * 41_943_040, "weights, gradients, two moments, the reference"
-    assert one.total > one.weights + one.adapter + one.activations
+    assert one.trained == 4 * 5 * 41_943_040, "weights, gradients, two moments, the reference"
+    assert one.total > one.weights + one.trained + one.activations
     double = estimator.memory(replace(load, rows=4))
     assert double.activations == pytest.approx(2 * one.activations, rel=1e-6)
     longer = estimator.memory(replace(load, tokens=4096))
@@ -48,6 +48,8 @@ def test_memory_grows_with_what_goes_through_at_once(estimator: "estimate.Estima
     assert spared.activations < one.activations / 10
     scored = estimator.memory(replace(load, trained=False))
     assert scored.total < spared.total
+    whole = estimator.memory(replace(load, full=True))
+    assert (whole.weights, whole.trained) == (0, 4 * 5 * 8_030_261_248), "too much for one GPU"
 
 
 def test_the_papers_recipe_fits_on_one_gpu_of_80_gb() -> None:

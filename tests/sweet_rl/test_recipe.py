@@ -152,6 +152,15 @@ def test_one_policy_is_made_with_what_it_needs_and_nothing_else() -> None:
     assert "reference-blind" in error.value.hint
 
 
+def test_all_weights_are_trained_but_the_warm_start_s() -> None:
+    full = load_recipe(RECIPES / "tiny.yaml").in_full()
+    units = {unit.path: unit for unit in units_of(full)}
+    trained = [unit for unit in units.values() if "full" in unit.settings]
+    assert {unit.stage for unit in trained} == {"rft", "rft-matched", "mdpo", "critic", "actor"}
+    assert all(unit.settings["full"] for unit in trained)
+    assert not units["shared/warm-start"].settings["training"]["full"]
+
+
 def test_what_is_tuned_is_what_the_table_is_made_of() -> None:
     tiny, tuning = (
         {unit.path: unit.digest for unit in units_of(load_recipe(RECIPES / f"{name}.yaml"))}

@@ -12,12 +12,15 @@ import pytest
 
 from memserver.errors import Conflict, InvalidInput
 from sweet_rl.pairs import successes, trajectory_pairs
-from sweet_rl.plans import PreferencePlan, Schedule, SftPlan
-from sweet_rl.trajectories import write_file
+from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan, SftPlan
+from sweet_rl.sampling.samplers import Sampling
+from sweet_rl.trajectories import Pair, Trajectory, read_file, write_file
 from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import some_trajectories
+from tests.sweet_rl.small_run import bench, small
 
 adapters = lazy("sweet_rl.adapters")
+scoring = lazy("sweet_rl.scores")
 trains_preferences = lazy("sweet_rl.training")
 regression_head = lazy("sweet_rl.losses")
 safetensors_torch = lazy("safetensors.torch")
@@ -179,6 +182,55 @@ def test_the_likelihood_alone_learns_nothing_from_what_was_rejected(
     logged = [line for line in map(json.loads, lines) if "nll" in line]
     assert logged[0]["loss"] == pytest.approx(logged[0]["nll"], rel=1e-3)
     assert figures["finished"]
+
+
+def test_all_weights_are_trained_against_what_the_model_was_and_their_critic_scores_so(
+    tiny_base: Path, tmp_path: Path
+) -> None:
+    write_data(tmp_path)
+    sft(tiny_base, tmp_path, SHORT, "begin")
+    begin = tmp_path / "begin" / "adapter"
+    schedule = replace(SHORT, steps=6, full=True)
+    figures = preferences(
+        tiny_base, tmp_path, schedule, "full", beta=1.0, adapter=begin, hidden=True
+    )
+    policy = tmp_path / "full" / "adapter"
+    assert figures["loss"] < 0.6
+    assert (policy / "model.safetensors").exists()
+    assert not (policy / "adapter_model.safetensors").exists()
+    pairs = read_file(tmp_path / "pairs.jsonl", Pair)
+    played = [
+        Trajectory(
+            task="t", hidden=pair.hidden, messages=(*pair.prompt, *said), answer="", reward=0
+        )
+        for pair in pairs
+        for said in (pair.chosen, pair.rejected)
+    ]
+    plan = ScorePlan(tiny_base, policy, begin, normalised=False)
+    sums = [sum(turns) for turns in scoring.score_turns(plan, played)]
+    assert all(chosen > rejected for chosen, rejected in zip(sums[::2], sums[1::2], strict=True))
+    merged = adapters.whole(adapters.load_base(tiny_base), begin)
+    adapters.save(merged, tmp_path / "merged", base="tiny")
+    alike = scoring.score_turns(replace(plan, critic=tmp_path / "merged"), played)
+    assert all(abs(turn) < 1e-4 for turns in alike for turn in turns), "the reference is the start"
+    interrupted: dict[str, Any] = {"finished": False}
+    for _ in range(2):
+        interrupted = preferences(
+            *(tiny_base, tmp_path, replace(schedule, steps=2, seconds=0.0), "pieces"),
+            beta=1.0,
+            adapter=begin,
+        )
+    assert interrupted["finished"]
+
+
+async def test_a_whole_model_is_sampled_where_only_adapters_are_served(
+    tiny_base: Path, tmp_path: Path
+) -> None:
+    tools = replace(bench(tmp_path, small(tmp_path)), base=tiny_base)
+    chat = some_trajectories(1)[0].before(0)
+    async with tools.sampler(tiny_base) as sampler:
+        [drawn] = await sampler.sample(chat, 1, Sampling(0, 4), 0)
+    assert drawn.tokens <= 4
 
 
 def test_what_is_logged_after_a_kill_is_logged_once(tiny_base: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.sandbox.pool import Sandbox
-from memserver_evals.colbench.sandbox.values import Outcome
+from memserver_evals.colbench.sandbox.values import CallOutcome
 from memserver_evals.systems.shared import Shared
 
 
@@ -14,9 +14,9 @@ class Grade:
 
     passed: tuple[bool, ...]  # whether the answer gave what the reference gave, by exact type
     passed_by_operator: tuple[bool, ...]  # the same by `==`, as released
-    got: tuple[Outcome, ...]  # what the answer gave
+    got: tuple[CallOutcome, ...]  # what the answer gave
     # what the reference gave. A call for which it gave no value can't be passed
-    expected: tuple[Outcome, ...]
+    expected: tuple[CallOutcome, ...]
 
     @property
     def share(self) -> float:
@@ -32,7 +32,7 @@ class Grader:
 
     def __init__(self, sandbox: Sandbox, kept: int = 20_000) -> None:
         self.sandbox = sandbox
-        self._expected: Shared[BackendExample, tuple[Outcome, ...]] = Shared(kept)
+        self._expected: Shared[BackendExample, tuple[CallOutcome, ...]] = Shared(kept)
 
     async def grade(self, example: BackendExample, answer: str) -> Grade:
         """Score an answer; no answer makes this raise. Raises SetupError: this machine can't run code safely."""
@@ -42,7 +42,7 @@ class Grader:
         loosely = (mine.equals_by_operator(its) for mine, its in zip(got, expected, strict=True))
         return Grade(passed, tuple(loosely), got, expected)
 
-    async def expected(self, example: BackendExample) -> tuple[Outcome, ...]:
+    async def expected(self, example: BackendExample) -> tuple[CallOutcome, ...]:
         """What the reference gives. Raises SetupError: this machine can't run code safely."""
         outcomes = await self._expected.get(
             example,

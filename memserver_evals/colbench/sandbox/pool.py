@@ -23,7 +23,7 @@ from memserver.errors import SetupError
 from memserver_evals.colbench.kinds import Kind
 from memserver_evals.colbench.sandbox.fork_server import SandboxLimits, ServerOptions, empty
 from memserver_evals.colbench.sandbox.seccomp import is_known_machine
-from memserver_evals.colbench.sandbox.values import Outcome, read_outcome
+from memserver_evals.colbench.sandbox.values import CallOutcome, read_outcome
 
 _HEAD = struct.Struct("=I")
 _PATIENCE = 10
@@ -86,7 +86,7 @@ class Sandbox:
 
     async def run(
         self, source: str, calls: Sequence[str], *, kind: Kind = "answer"
-    ) -> tuple[Outcome, ...]:
+    ) -> tuple[CallOutcome, ...]:
         """Evaluate each expression after the source was run again, in a process that ends thereafter.
 
         How each call ended, in order. No code makes this raise. Raises SetupError: this machine can't run code
@@ -100,7 +100,7 @@ class Sandbox:
                 lines = await server.run(_plain(source), [_plain(call) for call in calls], limits)
             ended = True
         except TimeoutError:
-            return (Outcome(stop="time"),) * len(calls)
+            return (CallOutcome(stop="time"),) * len(calls)
         finally:
             if not ended:
                 server.kill()

@@ -14,7 +14,7 @@ Stop = Literal["time", "ended", "output"]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """How one call ended; exactly one of the first three is set."""
 
     value: str | None = None  # what it returned, in a form that equal values share, or None
@@ -22,7 +22,7 @@ class Outcome:
     stop: Stop | None = None  # why it was cut off, or None
     comparable: bool = True  # False for a value that can equal no other one
 
-    def equals(self, other: "Outcome") -> bool:
+    def equals(self, other: "CallOutcome") -> bool:
         return (
             self.value is not None
             and self.comparable
@@ -30,7 +30,7 @@ class Outcome:
             and self.value == other.value
         )
 
-    def equals_by_operator(self, other: "Outcome") -> bool:
+    def equals_by_operator(self, other: "CallOutcome") -> bool:
         """As the released evaluator compares: `1 == 1.0 == True`, NaN equals nothing, and None never counts.
 
         What isn't plain data of Python's own is compared as in `equals`.
@@ -60,21 +60,21 @@ class _Opaque(ValueError):
     """A value that equals nothing."""
 
 
-def read_outcome(line: str) -> Outcome:
+def read_outcome(line: str) -> CallOutcome:
     """One line that came out of the sandbox. Nothing in it is trusted."""
     try:
         kind, content = json.loads(line)
         if kind == "error" and isinstance(content, str):
-            return Outcome(error=content[:1000])
+            return CallOutcome(error=content[:1000])
         if kind == "stop" and content in get_args(Stop):
-            return Outcome(stop=content)
+            return CallOutcome(stop=content)
         if kind != "value":
             raise _Malformed
-        return Outcome(value=json.dumps(_canonical(content)))
+        return CallOutcome(value=json.dumps(_canonical(content)))
     except _Opaque as error:
-        return Outcome(value=f"an object of type {error}", comparable=False)
+        return CallOutcome(value=f"an object of type {error}", comparable=False)
     except (ValueError, TypeError, RecursionError):
-        return Outcome(error="the result can't be read")
+        return CallOutcome(error="the result can't be read")
 
 
 def _canonical(content: Any) -> Any:  # noqa: ANN401 - JSON

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memserver_evals.colbench.sandbox.pool import Sandbox
-from memserver_evals.colbench.sandbox.values import Outcome
+from memserver_evals.colbench.sandbox.values import CallOutcome
 from tests.memserver_evals.colbench.limits import PATIENT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -26,7 +26,7 @@ def answer(n):
 """
 
 
-async def one(sandbox: Sandbox, source: str, call: str = "attack()") -> Outcome:
+async def one(sandbox: Sandbox, source: str, call: str = "attack()") -> CallOutcome:
     (outcome,) = await sandbox.run(source, [call])
     return outcome
 
@@ -224,7 +224,7 @@ ENDS = {
 async def test_one_call_s_end_is_not_another_s(sandbox: Sandbox, attack: str, error: str) -> None:
     source = f"import ctypes, os, sys\ndef attack():\n    {attack}\ndef good():\n    return 1"
     before, bad, after = await sandbox.run(source, ["good()", "attack()", "good()"])
-    assert before == after == Outcome(value='["int", "0x1"]')
+    assert before == after == CallOutcome(value='["int", "0x1"]')
     assert bad.value is None
     assert bad.error.startswith(error) if error else bad.stop == "ended"
     assert await is_well(sandbox)
@@ -246,7 +246,7 @@ async def test_what_doesn_t_end_is_ended(attack: str, source: str) -> None:
     code = f"import signal, sys\n{source}\ndef attack():\n    {attack}"
     async with Sandbox(short, workers=1) as sandbox:
         first, second = await sandbox.run(code, ["attack()", "1"])
-        assert first == Outcome(stop="time")
+        assert first == CallOutcome(stop="time")
         assert second.value == '["int", "0x1"]'
 
 
@@ -254,13 +254,13 @@ async def test_a_job_has_a_limit_over_all_its_calls() -> None:
     short = replace(PATIENT, wall_seconds=1, job_seconds=2)
     async with Sandbox(short, workers=1) as sandbox:
         outcomes = await sandbox.run("import time", ["time.sleep(10**6)"] * 50)
-        assert set(outcomes) == {Outcome(stop="time")}
+        assert set(outcomes) == {CallOutcome(stop="time")}
 
 
 async def test_too_much_output_ends_it(sandbox: Sandbox) -> None:
     flood = "import os\ndef attack():\n    while True: os.write(3, b'x' * 4096)"
     outcomes = await sandbox.run(flood, ["attack()", "1"])
-    assert outcomes == (Outcome(stop="output"),) * 2
+    assert outcomes == (CallOutcome(stop="output"),) * 2
     assert await is_well(sandbox)
 
 
