@@ -82,6 +82,10 @@ class BadData(InvalidInput):
     code = "bad_data"
 
 
+class PictureRefused(InvalidInput):
+    code = "picture_refused"
+
+
 class BadRequest(MemserverError):
     code = "bad_request"
 

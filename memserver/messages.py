@@ -89,18 +89,36 @@ class ProviderFields:
     tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture that a message shows; `digest` is the SHA-256 of its bytes, which are read only for a model."""
+
+    digest: str
+    media_type: str
+    width: int
+    height: int
+    name: str = ""
+    data: bytes = field(default=b"", repr=False)
+
+    @property
+    def tokens(self) -> int:
+        """About as many as models count: https://docs.anthropic.com/en/docs/build-with-claude/vision."""
+        return min(1600, max(85, self.width * self.height // 750))
+
+
 @dataclass(slots=True)
 class PromptMessage:
     """One message of a prompt, before a provider's wire format.
 
     `call` is set for an assistant's step (the call it made) and for a tool's result (the call it
-    answers); `text` is then the prose beside the call, or the result.
+    answers); `text` is then the prose beside the call, or the result. `pictures` are the user's.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
     call: FunctionCall | None = None
     fields: ProviderFields | None = None
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(slots=True)
@@ -144,6 +162,7 @@ class Entry:
     fields: ProviderFields | None = None
     chat: str | None = None
     chat_note: str | None = None
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

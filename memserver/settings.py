@@ -70,6 +70,10 @@ class Settings(BaseSettings):
     -Prefix count: 127.0.0.1,10.0.0.0/8; unset: nobody's do."""
     root_path: Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._~-]+)*$")] = ""
     """The path that a proxy serves memserver below, such as /memory, where it sends no X-Forwarded-Prefix."""
+    picture_max_bytes: int = Field(default=8_000_000, ge=0)
+    """Largest picture in a message; 0: none is taken."""
+    picture_max_pixels: int = Field(default=40_000_000, ge=1)
+    """Most pixels of one."""
     front_end_requests: bool = True
     """Requests that chat front ends make for themselves over OpenAI's API, for titles, tags and follow-up questions,
     are answered by the model alone and not remembered. Off: they are messages to the agent."""
@@ -77,6 +81,9 @@ class Settings(BaseSettings):
     """Agents that are made of one, for users of OpenAI's API, by a model's name that ends in @user."""
     stream_ping_seconds: float = Field(default=15, gt=0)
     """A stream has a comment after so long without an event: less than the proxies in front wait for more."""
+    cancel_on_hang_up: bool = False
+    """Whether a message's turn is cancelled when the client that sent it hangs up before its end; never that of a request
+    with an Idempotency-Key, which may come again."""
     idempotency_seconds: float = Field(default=86_400, gt=0)
     """How long the answer to a request with an Idempotency-Key is kept. A message's is kept as long
     as its agent."""

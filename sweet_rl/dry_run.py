@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sweet_rl.pairs import successes, trajectory_pairs, turn_pairs
-from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan, SftPlan
+from sweet_rl.plans import EpochSchedule, PreferencePlan, ScorePlan, SftPlan
 from sweet_rl.recipe import Preference, Recipe, Training
 from sweet_rl.scores import rank
 from sweet_rl.tiny import write_tiny
@@ -69,7 +69,7 @@ def dry_run(recipe: Recipe, architecture: Path, folder: Path) -> dict[str, Figur
     return figures
 
 
-def _one_step(part: Training) -> Schedule:
+def _one_step(part: Training) -> EpochSchedule:
     """One that changes something: at a warm-up's first step the rate is 0."""
     return replace(part.schedule(0, None), steps=1, warmup=0)
 

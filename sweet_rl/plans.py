@@ -18,7 +18,7 @@ Precision = Literal["bfloat16", "float32"]
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class EpochSchedule:
     epochs: float = 1  # passes over the data
     steps: int | None = None  # at most so many optimizer steps; None leaves it to the epochs
     # that this call may train; a later call resumes where it stopped. None: to the end.
@@ -45,7 +45,7 @@ class SftPlan:
     adapter: Path | None = None  # is trained on; None begins a new one
     rank: int = 16  # of a new adapter
     base_name: str = ""  # what the adapter's file says of its base; empty for the folder's name
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: EpochSchedule = field(default_factory=EpochSchedule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class PreferencePlan:
     patience: int | None = None
     measure_every: int = 20  # steps between these
     base_name: str = ""  # as in SftPlan
-    schedule: Schedule = field(default_factory=Schedule)
+    schedule: EpochSchedule = field(default_factory=EpochSchedule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from memserver.messages import JsonObject
 from memserver_evals.colbench.backend.rules import MAX_TURNS
 from memserver_evals.colbench.backend.scripted import NOISY, Habits
 from sweet_rl.pairs import PairRule
-from sweet_rl.plans import Loss, Precision, Schedule
+from sweet_rl.plans import EpochSchedule, Loss, Precision
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
@@ -91,9 +91,9 @@ class Training(_Part):
     checkpointing: bool = False
     full: bool = False  # all weights, as in the paper; else an adapter
 
-    def schedule(self, seed: int, seconds: float | None) -> Schedule:
+    def schedule(self, seed: int, seconds: float | None) -> EpochSchedule:
         parts = {name: getattr(self, name) for name in Training.model_fields}
-        return Schedule(seed=seed, seconds=seconds, **parts)
+        return EpochSchedule(seed=seed, seconds=seconds, **parts)
 
 
 class WarmStart(Training):

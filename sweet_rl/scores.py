@@ -33,7 +33,7 @@ AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Chat:
+class ScoredChat:
     messages: Sequence[ChatMessage]  # the whole chat; or, with `texts`, what comes before them
     hidden: str  # the reference code
     first: int = 0  # how many messages of the agent come before those to be scored
@@ -42,7 +42,7 @@ class Chat:
 
 
 @dataclass(frozen=True, slots=True)
-class Critic:
+class LoadedCritic:
     """A loaded critic with its reference.
 
     `shares` says whether the candidates of a state go through the model together (see `losses.can_fork`).
@@ -56,13 +56,13 @@ class Critic:
     before: adapters.Model | None = None  # the reference, where all weights were trained
 
     @classmethod
-    def load(cls, plan: ScorePlan) -> "Critic":
+    def load(cls, plan: ScorePlan) -> "LoadedCritic":
         model, before = _whole(plan) if adapters.is_whole(plan.critic) else (_adapted(plan), None)
         tokenizer = AutoTokenizer.from_pretrained(plan.base)
         turns, shares = AgentTurns.of(tokenizer), losses.can_fork(model.eval(), tokenizer)
         return cls(plan, model, tokenizer, turns, shares, before)
 
-    def score(self, chats: Sequence[Chat], progress: Progress = unseen) -> list[Advantages]:
+    def score(self, chats: Sequence[ScoredChat], progress: Progress = unseen) -> list[Advantages]:
         if losses.has_head(self.plan.critic):
             return self._of_turns(chats, self._values, progress, hidden=self.plan.hidden)
         steps = 2 * len(chats)
@@ -86,7 +86,7 @@ class Critic:
 
     def _of_turns(
         self,
-        chats: Sequence[Chat],
+        chats: Sequence[ScoredChat],
         of_batch: Callable[[Batch], torch.Tensor],
         progress: Progress,
         *,
@@ -109,7 +109,7 @@ class Critic:
             merged[place] += found[number]
         return merged
 
-    def _rows(self, chat: Chat, hidden: bool) -> list[Row]:
+    def _rows(self, chat: ScoredChat, hidden: bool) -> list[Row]:
         start = with_hidden(chat.messages, chat.hidden) if hidden else chat.messages
         if not chat.texts:
             ids = rendered(self.tokenizer, cleaned(start))
@@ -166,19 +166,19 @@ def _whole(plan: ScorePlan) -> tuple[adapters.Model, adapters.Model]:
 def score_turns(
     plan: ScorePlan, records: Sequence[Trajectory | Candidates], progress: Progress = unseen
 ) -> list[Advantages]:
-    return scores_of(Critic.load(plan), records, progress)
+    return scores_of(LoadedCritic.load(plan), records, progress)
 
 
 def scores_of(
-    critic: Critic, records: Sequence[Trajectory | Candidates], progress: Progress = unseen
+    critic: LoadedCritic, records: Sequence[Trajectory | Candidates], progress: Progress = unseen
 ) -> list[Advantages]:
     return critic.score([_chat(record) for record in records], progress)
 
 
-def _chat(record: Trajectory | Candidates) -> Chat:
+def _chat(record: Trajectory | Candidates) -> ScoredChat:
     if isinstance(record, Trajectory):
-        return Chat(record.messages, record.hidden)
-    return Chat(record.messages, record.hidden, _said(record.messages), record.candidates)
+        return ScoredChat(record.messages, record.hidden)
+    return ScoredChat(record.messages, record.hidden, _said(record.messages), record.candidates)
 
 
 def _said(messages: Sequence[ChatMessage]) -> int:
@@ -207,7 +207,7 @@ def rank(
     old = read_file(ranked, Ranked) if ranked.stat().st_size else []
     done = {record.key: record for record in old}
     left = [state for state in states if state.key not in done]
-    critic = Critic.load(plan) if left else None
+    critic = LoadedCritic.load(plan) if left else None
     progress(len(done), len(states))
     while left and critic is not None:
         if seconds is not None and time.monotonic() - start >= seconds:

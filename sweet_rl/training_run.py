@@ -24,7 +24,7 @@ from typing_extensions import override
 from memserver.errors import Conflict, InvalidInput
 from memserver_evals.runs.run_folder import AppendOnly, write_whole
 from sweet_rl import adapters
-from sweet_rl.plans import PreferencePlan, Schedule, SftPlan
+from sweet_rl.plans import EpochSchedule, PreferencePlan, SftPlan
 from sweet_rl.progress import Progress
 
 Figures = dict[str, Any]
@@ -83,7 +83,7 @@ def finished(out: Path) -> Figures | None:
     return figures if figures["finished"] else None
 
 
-def arguments(schedule: Schedule, out: Path) -> dict[str, Any]:
+def arguments(schedule: EpochSchedule, out: Path) -> dict[str, Any]:
     """What TRL's configurations have in common."""
     share, rest = divmod(schedule.batch, processes().num_processes)
     at_once = min(schedule.micro_batch or share, share)
@@ -122,7 +122,7 @@ def arguments(schedule: Schedule, out: Path) -> dict[str, Any]:
 def run(
     trainer: Trainer,
     out: Path,
-    schedule: Schedule,
+    schedule: EpochSchedule,
     progress: Progress,
     patience: int | None = None,
 ) -> Figures:

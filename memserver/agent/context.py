@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 from memserver.agent.brief_tools import is_brief, shorter
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.options import EntryForm, Limits
+from memserver.agent.pictures import without_pictures
 from memserver.agent.rendering import RENDERERS, prompt_messages
 from memserver.agent.reply_modes import prompt_file
 from memserver.agent.turn_tools import TurnTools
@@ -170,6 +171,8 @@ async def render_queue(
 async def _render_long(
     view: AgentView, entry: Entry, largest: int, model: ChatModel
 ) -> list[PromptMessage]:
+    if entry.pictures:
+        entry = without_pictures(entry)
     fields = 0 if entry.fields is None else entry.fields.tokens
     if fields > largest // 2:
         entry, fields = without_fields(entry), 0

@@ -62,6 +62,8 @@ class Counting:
     ) -> None:
         """Compare a prompt as we count it with what the endpoint says of it and of the answer."""
         self._written = usage.completion_tokens
+        if any(message.pictures for message in queue):
+            return  # what pictures cost is estimated: the scale is that of texts
         counted = await self._count_prompt(prompt, queue, tools)
         exact = self._model.counts_exactly
         self.scale = scale.learn(self.scale, counted, usage.prompt_tokens, exact=exact)
@@ -139,6 +141,9 @@ async def count_new(
     counts = await model.count_tokens(shown)
     call = model.message_overhead + CALL_TOKENS if form == "calls" else 0
     return [
-        count + model.message_overhead + (call if message.role == "assistant" else 0)
+        count
+        + model.message_overhead
+        + sum(picture.tokens for picture in message.pictures)
+        + (call if message.role == "assistant" else 0)
         for count, message in zip(counts, messages, strict=True)
     ]

@@ -52,7 +52,8 @@ def _as_calls(message: Entry, zone: tzinfo) -> list[PromptMessage]:
     if (
         message.role == "user"
     ):  # the two commonest first, without calls of their own: a prompt has many of them
-        said = PromptMessage("user", f"[{stamp(message.created_at, zone)}] {message.text}")
+        text = f"[{stamp(message.created_at, zone)}] {message.text}"
+        said = PromptMessage("user", text, None, None, message.pictures)
         return [_notice(message.chat_note), said] if message.chat_note else [said]
     if message.role == "system":
         return [_notice(message.text)]
@@ -78,7 +79,7 @@ def _in_chat(message: Entry, _zone: tzinfo) -> list[PromptMessage]:
     """
     record = message.call
     if message.role == "user":
-        said = [PromptMessage("user", message.text)]
+        said = [PromptMessage("user", message.text, pictures=message.pictures)]
         return [_notice(message.chat_note), *said] if message.chat_note else said
     if message.role == "system":
         return [_notice(message.text)]

@@ -38,6 +38,8 @@ class Said:
 
     role: Literal["user", "assistant"]
     text: str
+    pictures: tuple[tuple[str, str], ...] = ()
+    """Places in the request and URLs of those that the user shows; the text has a mark in each one's place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +52,14 @@ class Unread:
         same: the turn of the newest message of all, if that says just this and is no part of the
             transcript: what a request that is repeated has begun already.
         chat: to which the past and the text belong.
+        pictures: places in the request and URLs of those that the text shows.
     """
 
     past: tuple[Said, ...]
     text: str
     same: int | None
     chat: Chat
+    pictures: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,9 @@ async def unread(
         text,
     )
     chat = await find_chat(tx, agent_id, read, hint)
-    return Unread(past, text, newest // PLACES_PER_TURN if begun else None, chat)
+    said = [message for message in transcript if message.text.strip()][first - len(last) :]
+    pictures = tuple(each for message in said for each in message.pictures)
+    return Unread(past, text, newest // PLACES_PER_TURN if begun else None, chat, pictures)
 
 
 def says_something(transcript: Sequence[Said]) -> bool:

@@ -13,6 +13,7 @@ from memserver.agent.call_run import NOTHING_TO_DO, CallRun
 from memserver.agent.context import PromptParts, render_queue
 from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.pictures import with_pictures
 from memserver.agent.pressure import MemoryPressure
 from memserver.agent.reply_modes import (
     InvalidReplies,
@@ -123,7 +124,8 @@ class TurnRun:
         )
         async with state.deadline.cutting():
             largest = budget.largest_counted
-            queue = await render_queue(state.view, state.queue, largest, state.model)
+            rendered = await render_queue(state.view, state.queue, largest, state.model)
+            queue = await with_pictures(state.deps.database, state.lease.tenant, rendered)
             try:
                 reply = await ask_for_step(
                     state.model,

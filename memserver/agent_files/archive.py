@@ -126,7 +126,7 @@ class ArchiveReader:
         self.manifest = self._read_manifest()
         self.agent = self._one(AGENT, AgentRecord)
         self._lines = self._one(END, End).lines
-        if self._lines.keys() != LISTS.keys():
+        if self._lines.keys() not in (LISTS.keys(), LISTS.keys() - {"pictures"}):
             raise AgentFileCorrupt(f"{END}: the lists are not those of version {VERSION}.")
 
     @property
@@ -140,6 +140,8 @@ class ArchiveReader:
 
     def records(self, name: str) -> Iterator[Any]:
         """The records of a list, one after another. Raises AgentFileCorrupt: it is damaged, or a record is not as it has to be."""
+        if name not in self._lines:  # older than version 4
+            return
         number = 0
         for number, line in enumerate(self._read_lines(f"{name}.jsonl"), 1):
             yield validate(

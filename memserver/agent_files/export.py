@@ -129,7 +129,7 @@ class Export:
                 rows = await statements.read_page(tx, name, page, vectors_table=table)
             if rows:
                 yield rows
-            if len(rows) < PAGE:
+            if not rows or (len(rows) < PAGE and name != "pictures"):
                 return
             after = rows[-1][PAGES[name].key]
 
@@ -173,5 +173,14 @@ def _change_passage(row: Row) -> Row:
     return {**row, "vector": packed}
 
 
-_CHANGES = {"tools": _change_tool, "messages": _change_message, "passages": _change_passage}
+def _change_picture(row: Row) -> Row:
+    return {**row, "data": b64encode(row["data"]).decode()}
+
+
+_CHANGES = {
+    "pictures": _change_picture,
+    "tools": _change_tool,
+    "messages": _change_message,
+    "passages": _change_passage,
+}
 """How rows become records where their columns are not simply the fields."""

@@ -7,6 +7,7 @@ on nothing but the database is waited for.
 import asyncio
 import json
 import tempfile
+from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 
 from memserver.agent.options import AgentOptionsIn
 from memserver.agent_files import statements
+from memserver.agent_files.archive import LONGEST_LINE
 from memserver.agent_files.float16 import decode_vector, pack_float16, unpack_float16
 from memserver.agent_files.records import (
     EditRecord,
@@ -27,13 +29,14 @@ from memserver.agent_files.records import (
 )
 from memserver.agent_files.source import AgentSource, Note
 from memserver.agent_files.tool_grants import ToolGrants
-from memserver.errors import AgentFileCorrupt, InvalidInput
+from memserver.errors import AgentFileCorrupt, InvalidInput, PictureRefused
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.chunking import embed_whole
 from memserver.memory.language import with_languages
+from memserver.memory.pictures import PictureLimits, from_bytes
 from memserver.messages import JsonObject
-from memserver.storage import collections, passages
+from memserver.storage import collections, passages, pictures
 from memserver.storage.agents import AgentRow
 from memserver.storage.agents import get as get_agent
 from memserver.storage.database import Database, Transaction
@@ -49,7 +52,9 @@ BATCH = 200
 LONG_BATCH = 4_000_000
 """Characters after which a batch is long enough."""
 EMBEDDED_TOGETHER = 64
-JSON_FIELDS = {"error", "arguments", "answer", "fields"}
+ANY_SIZE = PictureLimits(LONGEST_LINE, 2**31)
+"""Pictures were taken within the limits of the server that exported them."""
+JSON_FIELDS = {"error", "arguments", "answer", "fields", "pictures"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,7 @@ class AgentImporter:
                         tx, tenant, writing.agent_id, _tools(source)
                     )
                     await writing.history()
+                    await writing.pictures()
                     await writing.passages(spool, model, dimension)
                     await writing.state()
                     agent = await get_agent(tx, writing.agent_id)
@@ -241,6 +247,16 @@ class _Writing:
         await statements.insert_rows(
             self.tx, name, rows, tenant=self.tenant, agent_id=self.agent_id
         )
+
+    async def pictures(self) -> None:
+        async for batch in self._batches("pictures"):
+            try:
+                found = [from_bytes(b64decode(each.data), ANY_SIZE) for each in batch]
+            except (ValueError, PictureRefused) as error:
+                raise AgentFileCorrupt(f"pictures.jsonl: {error}") from error
+            if any(read.digest != each.digest for read, each in zip(found, batch, strict=True)):
+                raise AgentFileCorrupt("pictures.jsonl: a digest is not that of its picture.")
+            await pictures.keep(self.tx, self.tenant, found)
 
     async def passages(self, spool: IO[bytes], model: str, dimension: int) -> None:
         async for batch in self._batches("passages"):

@@ -29,6 +29,7 @@ Number = Annotated[int, Field(ge=0, lt=2**62)]
 Small = Annotated[int, Field(ge=0, lt=2**31)]
 SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 Time = AwareDatetime
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 def _within(most: int) -> AfterValidator:
@@ -210,6 +211,23 @@ class FieldsPart(FileRecord):
     tokens: Small = 0
 
 
+class ShownPart(FileRecord):
+    """A picture that a message shows."""
+
+    digest: Digest
+    media_type: Annotated[str, StringConstraints(pattern=r"^image/(png|jpeg|gif|webp)$")]
+    width: Annotated[int, Field(ge=1, lt=2**31)]
+    height: Annotated[int, Field(ge=1, lt=2**31)]
+    name: Annotated[str, StringConstraints(max_length=200)] = ""
+
+
+class PictureRecord(FileRecord):
+    """The bytes of a picture that messages show, in base64."""
+
+    digest: Digest
+    data: str
+
+
 class MessageRecord(FileRecord):
     """One entry of the history, which is recall storage."""
 
@@ -223,6 +241,7 @@ class MessageRecord(FileRecord):
     fields: FieldsPart | None = None
     chat: str | None = None
     chat_note: str | None = None
+    pictures: list[ShownPart] | None = None
 
 
 class PassageRecord(FileRecord):
@@ -246,6 +265,7 @@ LISTS: dict[str, type[FileRecord]] = {
     "turns": TurnRecord,
     "messages": MessageRecord,
     "passages": PassageRecord,
+    "pictures": PictureRecord,
 }
 """The lists of a file in their order; each is a member NAME.jsonl."""
 

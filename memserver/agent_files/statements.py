@@ -63,12 +63,21 @@ PAGES = {
         "position",
         -1,
         """SELECT m.position, m.role, m.content AS text, m.thought, m.tokens, m.created_at, m.fields,
-                  m.chat, m.chat_note, c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
+                  m.chat, m.chat_note, m.pictures, c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
                   c.created_at AS called_at, c.finished_at
            FROM messages m
            LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position
            WHERE m.agent_id = %(agent_id)s AND m.position > %(after)s AND m.position < %(end)s
            ORDER BY m.position LIMIT %(limit)s""",
+    ),
+    "pictures": Pages(
+        "digest",
+        "",
+        """SELECT p.digest, p.data FROM pictures p
+           WHERE p.digest > %(after)s AND p.digest IN (
+               SELECT s->>'digest' FROM messages m, jsonb_array_elements(m.pictures) s
+               WHERE m.agent_id = %(agent_id)s AND m.pictures IS NOT NULL AND m.position < %(end)s)
+           ORDER BY p.digest LIMIT least(%(limit)s, 4)""",
     ),
     "passages": Pages(
         "id",
@@ -300,15 +309,16 @@ async def insert_messages(
         "fields",
         "chat",
         "chat_note",
+        "pictures",
     )
     await tx.execute(
         """INSERT INTO messages (agent_id, position, tenant, role, content, thought, tokens, created_at,
-                                 fields, chat, chat_note)
+                                 fields, chat, chat_note, pictures)
            SELECT %s, m.position, %s, m.role, m.content, m.thought, m.tokens, m.at, m.fields::jsonb, m.chat,
-                  m.chat_note
+                  m.chat_note, m.pictures::jsonb
            FROM unnest(%s::bigint[], %s::text[], %b::text[], %b::text[], %s::integer[],
-                       %s::timestamptz[], %b::text[], %b::text[], %b::text[])
-                AS m (position, role, content, thought, tokens, at, fields, chat, chat_note)""",
+                       %s::timestamptz[], %b::text[], %b::text[], %b::text[], %b::text[])
+                AS m (position, role, content, thought, tokens, at, fields, chat, chat_note, pictures)""",
         [agent_id, tenant, *([row[name] for row in rows] for name in names)],
     )
     calls = [

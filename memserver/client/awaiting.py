@@ -70,7 +70,7 @@ class AsyncTransport:
                 )
                 if not answer.is_success:
                     await answer.aread()
-                elif progress.connected():
+                elif progress.connected(answer.headers):
                     yield Reconnected(attempt=tried)
                 async for frame in _frames(answer):
                     if event := progress.take(frame):

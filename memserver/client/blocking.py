@@ -69,7 +69,7 @@ class Transport:
                 )
                 if not answer.is_success:
                     answer.read()
-                elif progress.connected():
+                elif progress.connected(answer.headers):
                     yield Reconnected(attempt=tried)
                 for frame in _frames(answer):
                     if event := progress.take(frame):

@@ -46,6 +46,7 @@ class Messages(Resource[TransportT]):
         agent: Id,
         text: str,
         *,
+        pictures: Sequence[JsonObject] | None = None,
         created_at: datetime | None = None,
         idempotency_key: str | None = None,
     ) -> Request[Answer]:
@@ -54,11 +55,12 @@ class Messages(Resource[TransportT]):
         Args:
             agent: whose.
             text: what is said.
+            pictures: what is shown with it: each has a `url` (data:image/png;base64,…), and may have a `name`.
             created_at: when it is said, with a zone; only to an agent whose option clock is "messages".
             idempotency_key: give your own to send the same message again later, from another process too,
                 without its being stored twice. Retries within this call have one anyway.
         """
-        body = given(text=text, created_at=created_at)
+        body = given(text=text, pictures=pictures, created_at=created_at)
         return post(_MESSAGES, Answer, body, key=idempotency_key, agent=agent)
 
     @method
@@ -137,7 +139,13 @@ class Turns(Resource[TransportT]):
 
     @method
     def cancel(self, agent: Id, turn: int) -> Request[Turn]:
-        """End a turn that waits for an answer. Its call doesn't run; what came in meanwhile is worked next."""
+        """End a turn at once, whether it is queued, runs or waits for an answer; what it has committed stays.
+
+        To cancel it again is no error. What came in meanwhile is worked next.
+
+        Raises:
+            Conflict: it has ended otherwise (`turn_ended`).
+        """
         return post(f"{_TURN}/cancel", Turn, agent=agent, turn=turn)
 
     @streamed

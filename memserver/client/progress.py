@@ -66,8 +66,11 @@ class Progress:
             found["Last-Event-ID"] = str(self.last_event_id)
         return found
 
-    def connected(self) -> bool:
-        """Note a connection; whether it stands for one that broke."""
+    def connected(self, headers: httpx2.Headers) -> bool:
+        """Note a connection, whose head may name the turn; whether it stands for one that broke."""
+        named = headers.get("Memserver-Turn")
+        if self.turn is None and named is not None:
+            self.turn = int(named)
         again, broke = self._connections > 0, not self._left
         self._connections += 1
         self._left = False

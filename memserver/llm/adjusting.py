@@ -145,6 +145,10 @@ def _has_spoken(request: PreparedRequest) -> bool:
     return any(message["role"] == "assistant" for message in request.draft.messages)
 
 
+def _has_pictures(request: PreparedRequest) -> bool:
+    return any(isinstance(each.get("content"), list) for each in request.draft.messages)
+
+
 def _is_strict(request: PreparedRequest) -> bool:
     return request.offers_tools and '"strict":true' in request.draft.prepared
 
@@ -165,6 +169,7 @@ _NEXT: dict[str, _Next] = {
     "thought_signature": _if("thought_signature", _has_calls),
     "calls_without_tools": _if(False, lambda sent: _has_calls(sent) and not sent.offers_tools),
     "text_beside_calls": _if(False, _has_text_beside_calls),
+    "pictures": _if(False, _has_pictures),
     "answer_root": _if("object", lambda sent: sent.has_schema),
 }
 """The next value of what gives way, from what was sent."""

@@ -62,6 +62,11 @@ class ChatModel(Protocol):
         return None
 
     @property
+    def takes_pictures(self) -> bool:
+        """Whether nothing is known against its taking pictures."""
+        return self.profile is None or self.profile.profile.pictures
+
+    @property
     def fields_of(self) -> str | None:
         """The model whose provider fields a prompt of this one carries: its own name, which is empty until known.
 
@@ -145,6 +150,7 @@ class ModelDecorator(ChatModel):
     counts_exactly = _of_inner("counts_exactly")
     mode = _of_inner("mode")
     profile = _of_inner("profile")
+    takes_pictures = _of_inner("takes_pictures")
     fields_of = _of_inner("fields_of")
     context_window = _of_inner("context_window")
     window_is_assumed = _of_inner("window_is_assumed")

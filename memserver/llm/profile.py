@@ -58,6 +58,8 @@ class EndpointProfile:
     text_beside_calls: bool = True
     """Whether an assistant's message may have both a call and the text that stood beside it."""
     answer_root: AnswerRoot = "any_of"
+    pictures: bool = True
+    """Whether a user's message may have pictures."""
 
 
 FIELDS = tuple(field.name for field in fields(EndpointProfile))
@@ -69,6 +71,7 @@ OF_MESSAGES = frozenset(
         "missing_fields",
         "calls_without_tools",
         "text_beside_calls",
+        "pictures",
     ]
 )
 """Fields about a prompt's messages: the probe's two messages show nothing of them."""

@@ -5,14 +5,16 @@ What looks like a control token is escaped, whoever wrote it. A policy that is t
 """
 
 import json
+from base64 import b64encode
 from collections.abc import Sequence
+from dataclasses import replace
 
 from memserver.llm.call_ids import nine_characters
 from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.profile import EndpointProfile
 from memserver.llm.provider_fields import with_call_fields, with_message_fields
 from memserver.llm.tool_schema import tools_as_text
-from memserver.messages import FunctionCall, JsonObject, Prompt, PromptMessage, ToolSpecs
+from memserver.messages import FunctionCall, JsonObject, Picture, Prompt, PromptMessage, ToolSpecs
 
 RESULT_MARK = "[result of "
 """How a tool's result starts in JSON mode, where it is a user message. What users write has a time in
@@ -31,6 +33,7 @@ _FILLERS: dict[str, JsonObject] = {
 }
 _USUAL = EndpointProfile()
 BETWEEN = "\n\n"
+UNSEEN = "\n[system] This model can't see pictures; say so if that matters."
 CONTINUE = "[system] Continue."
 """What stands where the user would have to say something and hasn't."""
 ACKNOWLEDGED = "OK."
@@ -41,6 +44,7 @@ def native_messages(
     prompt: Prompt, profile: EndpointProfile = _USUAL, fields_of: str | None = None
 ) -> list[JsonObject]:
     """The prompt for native tool calling; provider fields of the model `fields_of` go back to it."""
+    prompt = _shown(prompt, profile)
     free = profile.roles == "any"
     sent = [
         _native(each, fields_of, free=free, first=index == 0)
@@ -59,6 +63,7 @@ def json_messages(
     The tools are listed at the end of the system message, since the endpoint hears of them nowhere
     else. Prose beside a call is left out: the answer's schema has no place for it.
     """
+    prompt = _shown(prompt, profile)
     messages = [_as_json(message, first=index == 0) for index, message in enumerate(prompt)]
     if tools:
         listed = tools_as_text(tools)
@@ -67,6 +72,16 @@ def json_messages(
         else:
             messages.insert(0, {"role": "system", "content": listed})
     return _by_profile(messages, profile)
+
+
+def _shown(prompt: Prompt, profile: EndpointProfile) -> Prompt:
+    """The prompt without pictures, where the model takes none."""
+    if profile.pictures:
+        return prompt
+    return [
+        replace(each, pictures=(), text=each.text + UNSEEN) if each.pictures else each
+        for each in prompt
+    ]
 
 
 def call_as_json(call: FunctionCall) -> str:
@@ -133,7 +148,19 @@ def _as_json(message: PromptMessage, *, first: bool) -> JsonObject:
 def _plain(message: PromptMessage, *, first: bool) -> JsonObject:
     if message.role == "tool" or (message.role == "system" and not first):
         return {"role": "user", "content": f"{NOTICE_MARK}{escape_control_tokens(message.text)}"}
-    return {"role": message.role, "content": escape_control_tokens(message.text)}
+    text = escape_control_tokens(message.text)
+    if message.pictures:
+        return {"role": message.role, "content": [_text_part(text), *map(_part, message.pictures)]}
+    return {"role": message.role, "content": text}
+
+
+def _text_part(text: str) -> JsonObject:
+    return {"type": "text", "text": text}
+
+
+def _part(picture: Picture) -> JsonObject:
+    data = b64encode(picture.data).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{picture.media_type};base64,{data}"}}
 
 
 _dumps = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder at each call
@@ -148,7 +175,7 @@ def _alternate(messages: Sequence[JsonObject]) -> list[JsonObject]:
     head = list(messages[:1]) if messages and messages[0]["role"] == "system" else []
     turns: list[JsonObject] = []
     for message in messages[len(head) :]:
-        if message["role"] == "tool" or "tool_calls" in message or message["content"].strip():
+        if message["role"] == "tool" or "tool_calls" in message or _says(message["content"]):
             _add(turns, message)
     if messages and (not turns or turns[-1]["role"] == "assistant"):
         turns.append(_user(CONTINUE))
@@ -161,14 +188,14 @@ def _fold_system(messages: Sequence[JsonObject]) -> list[JsonObject]:
         return list(messages)
     system, rest = messages[0]["content"], list(messages[1:])
     if rest and rest[0]["role"] == "user":
-        system = BETWEEN.join(filter(None, (system, rest.pop(0)["content"])))
+        return [_user(_joined(system, rest[0]["content"])), *rest[1:]]
     return [_user(system), *rest]
 
 
 def _add(turns: list[JsonObject], message: JsonObject) -> None:
     role, before = message["role"], turns[-1]["role"] if turns else None
     if before == role and _is_plain(message) and _is_plain(turns[-1]):
-        turns[-1] = {"role": role, "content": turns[-1]["content"] + BETWEEN + message["content"]}
+        turns[-1] = {"role": role, "content": _joined(turns[-1]["content"], message["content"])}
         return
     if role == "user" and before == "tool":
         turns.append({"role": "assistant", "content": ACKNOWLEDGED})
@@ -182,7 +209,21 @@ def _is_plain(message: JsonObject) -> bool:
     return message["role"] != "tool" and message.keys() == {"role", "content"}
 
 
-def _user(text: str) -> JsonObject:
+_Content = str | list[JsonObject]
+
+
+def _says(content: _Content) -> bool:
+    return not isinstance(content, str) or bool(content.strip())
+
+
+def _joined(first: _Content, then: _Content) -> _Content:
+    if isinstance(first, str) and isinstance(then, str):
+        return BETWEEN.join(filter(None, (first, then)))
+    parts = [[_text_part(each)] if isinstance(each, str) else each for each in (first, then)]
+    return [part for each in parts for part in each if part.get("text") != ""]
+
+
+def _user(text: _Content) -> JsonObject:
     return {"role": "user", "content": text}
 
 

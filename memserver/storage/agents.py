@@ -11,7 +11,7 @@ from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject, MemorySection
-from memserver.storage import agent_sections, collections
+from memserver.storage import agent_sections, collections, pictures
 from memserver.storage.cancellation import notify_stop
 from memserver.storage.collections import AUTO
 from memserver.storage.database import Transaction
@@ -252,8 +252,10 @@ async def delete(tx: Transaction, agent_id: UUID) -> None:
     collection_id = await fetch_value(tx, query, [agent_id])
     if collection_id is None:
         raise no_agent(agent_id)
+    shown = await pictures.shown_by(tx, agent_id)
     with allow_long_statements():
         await tx.execute("DELETE FROM agents WHERE id = %s", [agent_id])
+        await pictures.release(tx, shown)
     await notify_stop(tx, agent_id)
     await agent_sections.delete_unread(tx, sections)
     await collections.release(tx, collection_id)

@@ -16,7 +16,8 @@ import psycopg
 from psycopg.types.json import Jsonb
 
 from memserver.errors import Conflict, NotFound
-from memserver.messages import JsonObject, Role, TokenUsage
+from memserver.messages import JsonObject, Picture, Role, TokenUsage
+from memserver.storage import pictures
 from memserver.storage.database import Database, Transaction
 from memserver.storage.missing import no_agent
 
@@ -70,6 +71,7 @@ class NewMessage:
     created_at: datetime | None = None
     chat: str | None = None
     chat_note: str | None = None
+    pictures: tuple[Picture, ...] = ()
     request: JsonObject | None = None
 
 
@@ -95,6 +97,8 @@ class Envelope(NamedTuple):
         digest = hashlib.sha256()
         for message in messages:
             digest.update(f"{message.role}\0{message.created_at}\0{message.text}\0".encode())
+            for picture in message.pictures:
+                digest.update(f"{picture.digest}\0".encode())
             if message.request is not None:
                 digest.update(json.dumps(message.request, sort_keys=True).encode())
         return cls(worker, key, digest.hexdigest())
@@ -122,9 +126,10 @@ WITH numbered AS (
     FROM numbered
     RETURNING *
 ), stored AS (
-    INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at, chat, chat_note)
+    INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at, chat, chat_note,
+                          pictures)
     SELECT agent_id, turn * {PLACES_PER_TURN}, tenant, %(role)s, %(text)s, %(tokens)s,
-           coalesce(%(created_at)s, now()), %(chat)s, %(chat_note)s
+           coalesce(%(created_at)s, now()), %(chat)s, %(chat_note)s, %(pictures)s
     FROM posted
 )
 SELECT {TURN_COLUMNS}, a.model, (SELECT paused FROM numbered) AS paused
@@ -168,11 +173,13 @@ async def post(
         "created_at": new.created_at,
         "chat": new.chat,
         "chat_note": new.chat_note,
+        "pictures": pictures.jsonb(new.pictures),
         "request": None if new.request is None else Jsonb(new.request),
         **envelope._asdict(),
     }
     try:
         async with database.tenant(tenant) as tx:
+            await pictures.keep(tx, tenant, new.pictures)
             row = await (await tx.execute(_POST, parameters)).fetchone()
     except psycopg.errors.UniqueViolation:
         async with database.tenant(tenant) as tx:

@@ -7,11 +7,12 @@ from typing import Any
 from uuid import UUID
 
 from memserver.messages import CallRecord, Entry, FunctionCall, ProviderFields
+from memserver.storage import pictures
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import FIRST_WAITING, PLACES_PER_TURN
 from memserver.storage.rows import PageQuery, fetch_all, fetch_one, fetch_values, paginate
 
-_COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at, m.chat, m.chat_note,
+_COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at, m.chat, m.chat_note, m.pictures,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at, c.waits_for, c.answer"""
 _FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
 
@@ -201,4 +202,5 @@ def _read_message(**row: Any) -> Entry:  # noqa: ANN401 - of the row
         fields=ProviderFields(**row["fields"]) if row.get("fields") else None,
         chat=row["chat"],
         chat_note=row["chat_note"],
+        pictures=pictures.from_json(row["pictures"]),
     )

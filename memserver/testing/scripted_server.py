@@ -270,6 +270,8 @@ def _offered(body: JsonObject) -> list[ToolSpec]:
 def _prompt_message(message: JsonObject) -> PromptMessage:
     """A message as it was before the wire form, as far as that shows."""
     text = message.get("content") or ""
+    if isinstance(text, list):  # its pictures are not looked at
+        text = "\n".join(part["text"] for part in text if part.get("type") == "text")
     result = _RESULT.fullmatch(text) if message["role"] == "user" else None
     if result is not None:
         return PromptMessage("tool", result[2], FunctionCall("", result[1], {}))

@@ -34,6 +34,16 @@ class ToolCall(Record):
     finished_at: datetime | None
 
 
+class ShownPicture(Record):
+    """A picture that a message shows; the text has its name."""
+
+    digest: str = Field(description="SHA-256 of its bytes.", examples=["9f86d081884c7d65"])
+    media_type: str = Field(examples=["image/png"])
+    width: int = Field(description="In pixels.", examples=[640])
+    height: int = Field(examples=[480])
+    name: str = Field(examples=["cat.png"])
+
+
 class Message(Record):
     """One entry of the history. `position` identifies it within its agent and orders the history."""
 
@@ -44,6 +54,7 @@ class Message(Record):
     tool_call: ToolCall | None = Field(validation_alias=stored_as("tool_call", "call"))
     tokens: int = Field(examples=[23])
     created_at: datetime
+    pictures: list[ShownPicture] = Field(default_factory=list, examples=[[]])
     chat: str | None = Field(
         default=None,
         description="Of a user's message: the chat of a front end that it belongs to, if there are several.",

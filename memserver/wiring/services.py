@@ -27,6 +27,7 @@ from memserver.memory.archival import ArchivalStorage
 from memserver.memory.documents import DocumentLimits, DocumentStore
 from memserver.memory.message_index import MessageIndexing
 from memserver.memory.parsing.sandbox import Sandbox
+from memserver.memory.pictures import PictureLimits
 from memserver.memory.recall import RecallStorage
 from memserver.memory.relexing import relex
 from memserver.memory.vector_upkeep import VectorUpkeep
@@ -96,8 +97,11 @@ class Services:
     import_max_bytes: int
     """Size of an agent file."""
     front_ends: FrontEnds
+    pictures: PictureLimits
     ping_seconds: float
     """After which a stream that is silent has a comment."""
+    cancel_on_hang_up: bool
+    """Whether a turn is cancelled when the client that requested it hangs up."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -273,8 +277,10 @@ async def _running(
             mcp=mcp,
             networks=settings.tool_networks,
             import_max_bytes=settings.import_max_bytes,
+            pictures=PictureLimits(settings.picture_max_bytes, settings.picture_max_pixels),
             front_ends=FrontEnds(settings.front_end_requests, settings.agents_per_template),
             ping_seconds=settings.stream_ping_seconds,
+            cancel_on_hang_up=settings.cancel_on_hang_up,
         )
 
 

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from sweet_rl.memory_episodes import data
-from sweet_rl.memory_episodes.forking import Draws
+from sweet_rl.memory_episodes.forking import CallDraws
 from sweet_rl.memory_episodes.layout import ARMS, CRITIC_OF, Arm, Run
 from sweet_rl.memory_episodes.records import Drawn, Task
 from sweet_rl.memory_episodes.report import MANNERS, written
@@ -116,7 +116,7 @@ def candidates(
 ) -> None:
     """Play training tasks, and draw further calls in some of their states: what actors learn from."""
     run = Run(folder)
-    draws = Draws(count=count, share=share, seed=seed)
+    draws = CallDraws(count=count, share=share, seed=seed)
     how = Playing(1, 1000 * seed, at_once, Part.read(part), Deadline.after(seconds), draws)
     policy = Endpoint(endpoint, model, temperature)
     own = some([task for task in run.tasks() if task.side == "train"], number, seed)
@@ -147,7 +147,7 @@ def oracle(
     """
     run = Run(folder)
     if endpoint is not None:
-        draws = Draws(count=count, share=share, execute=True, continuations=continuations)
+        draws = CallDraws(count=count, share=share, execute=True, continuations=continuations)
         how = Playing(1, 0, at_once, Part.read(part), Deadline.after(seconds), draws)
         own = some([task for task in run.tasks() if task.side == "validation"], number, 0)
         policy = Endpoint(endpoint, model, 1.0)

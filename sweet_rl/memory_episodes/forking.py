@@ -27,7 +27,7 @@ from sweet_rl.trajectories import Record
 _names = count()
 
 
-class Draws(Record):
+class CallDraws(Record):
     count: int = 8  # calls for each state, the one that was made among them
     # of the user's messages, chosen by chance; in a chosen one each call is a state, unless `execute`
     share: float = 1.0
@@ -38,7 +38,7 @@ class Draws(Record):
 
 
 async def play(
-    stage: Stage, task: Task, sample: int, *, name: str, draws: Draws | None = None
+    stage: Stage, task: Task, sample: int, *, name: str, draws: CallDraws | None = None
 ) -> Drawn:
     played = await Play.begin(stage, task, name)
     states: list[Executed] = []
@@ -56,7 +56,7 @@ async def play(
 
 
 async def _drawn(
-    played: Play, place: int, sample: int, draws: Draws, chance: Random
+    played: Play, place: int, sample: int, draws: CallDraws, chance: Random
 ) -> list[Executed]:
     player, first = played.player, len(played.player.steps)
     saved = await export_copy(played.stage, played.agent) if draws.execute else b""
@@ -83,7 +83,7 @@ async def _drawn(
 
 
 async def executed(
-    played: Play, saved: bytes, place: int, states: list[State], draws: Draws
+    played: Play, saved: bytes, place: int, states: list[State], draws: CallDraws
 ) -> tuple[tuple[float, ...], ...]:
     """What episodes come to that continue by each reply of the last of these states."""
     texts = [call_as_json(reply.call) for reply in states[-1].replies]

@@ -48,7 +48,7 @@ class Imitation(LearningSides):
 
 
 @dataclass(frozen=True)
-class Preference(LearningSides):
+class PreferenceSettings(LearningSides):
     beta: float  # how strongly the policy may leave the reference
     nll: float = 0.0  # weight of the better sides' mean negative log-likelihood
 

@@ -28,7 +28,15 @@ from memserver.storage import agents
 from memserver.storage.agents import NewAgent
 from memserver.storage.inbox import NewMessage
 from memserver.wiring.services import Services
-from sweet_rl.memory_episodes.records import Asked, Episode, Line, Outcome, Step, Task, stretches
+from sweet_rl.memory_episodes.records import (
+    Asked,
+    Episode,
+    EpisodeLine,
+    Outcome,
+    Step,
+    Task,
+    stretches,
+)
 from sweet_rl.memory_episodes.tasks import outcome, reward
 from sweet_rl.offline_models import ModelsByName
 from sweet_rl.trajectories import ChatMessage, Messages
@@ -197,14 +205,14 @@ class Play:
             tokens=sum(step.tokens for _, step in steps),
         )
 
-    async def _say(self, said: Line | Asked) -> str:
+    async def _say(self, said: EpisodeLine | Asked) -> str:
         conversation = self.stage.services.conversation
         turn = await conversation.post(TENANT, self.agent, said.text, at=said.at)
         result = await conversation.result(TENANT, turn)
         _check(result)
         return "\n\n".join(each.text for each in result.messages if is_sent(each))
 
-    async def _import(self, line: Line) -> None:
+    async def _import(self, line: EpisodeLine) -> None:
         conversation = self.stage.services.conversation
         message = NewMessage(line.text, 0, "assistant", line.at)
         turn = await conversation.import_messages(TENANT, self.agent, [message])

@@ -15,7 +15,7 @@ GROWING = ".part.jsonl"
 """How the name of a file ends that isn't finished (see `resumable`)."""
 
 
-class Line(Record):
+class EpisodeLine(Record):
     """What one side said before the questions; the user's are messages to the agent."""
 
     speaker: Literal["user", "assistant"]
@@ -39,7 +39,7 @@ class Task(Record):
     topic: str  # of the conversation; tasks of one topic are no independent draws
     side: Side  # training, validation or test
     window: int  # tokens of the agent
-    lines: tuple[Line, ...]  # of both sides, in order
+    lines: tuple[EpisodeLine, ...]  # of both sides, in order
     asked: tuple[Asked, ...]  # the questions, in order
 
 

@@ -8,7 +8,7 @@ from random import Random
 
 from memserver.errors import InvalidInput
 from sweet_rl.memory_episodes import forking
-from sweet_rl.memory_episodes.forking import Draws
+from sweet_rl.memory_episodes.forking import CallDraws
 from sweet_rl.memory_episodes.playing import Stage
 from sweet_rl.memory_episodes.records import GROWING, Drawn, Task
 from sweet_rl.memory_episodes.tasks import QUESTIONS
@@ -43,7 +43,7 @@ class Playing:
     at_once: int = 24  # episodes at a time
     part: Part = Part()  # which of the tasks
     deadline: Deadline = field(default_factory=Deadline)  # after which no episode is begun
-    draws: Draws | None = None  # calls that are drawn beside those made
+    draws: CallDraws | None = None  # calls that are drawn beside those made
 
 
 async def play_all(

@@ -13,9 +13,9 @@ from random import Random
 
 from memserver.llm.wire import RESULT_MARK
 from memserver_evals.scoring.text import ANSWER_WORDS, contains, count_words, first_words, normalise
-from sweet_rl.memory_episodes.records import Asked, Line, Outcome, Task
+from sweet_rl.memory_episodes.records import Asked, EpisodeLine, Outcome, Task
 from sweet_rl.trajectories import ChatMessage
-from sweet_rl.warm_start.corpus import Question, Written
+from sweet_rl.warm_start.corpus import CorpusQuestion, Written
 from sweet_rl.warm_start.reading import turn_lines
 
 WINDOWS = (1280, 1536, 2048)
@@ -36,7 +36,7 @@ _HEAD = "What will be asked at the end:"
 def tasks_of(talks: Sequence[Written], *, each: int, seed: int) -> Iterator[Task]:
     for talk in talks:
         random = Random(f"{seed} {talk.name}")
-        pool: list[Question] = []
+        pool: list[CorpusQuestion] = []
         for number in range(each):
             if len(pool) < QUESTIONS:
                 pool = _shuffled(talk, random)
@@ -47,14 +47,14 @@ def tasks_of(talks: Sequence[Written], *, each: int, seed: int) -> Iterator[Task
             yield _task(talk, number, chosen, random)
 
 
-def _shuffled(talk: Written, random: Random) -> list[Question]:
+def _shuffled(talk: Written, random: Random) -> list[CorpusQuestion]:
     found = [one for one in talk.questions if one.kind in ASKED_KINDS]
     return random.sample(found, len(found))
 
 
-def _task(talk: Written, number: int, chosen: Sequence[Question], random: Random) -> Task:
+def _task(talk: Written, number: int, chosen: Sequence[CorpusQuestion], random: Random) -> Task:
     lines = tuple(
-        Line(speaker=turn.speaker, text=turn.text, at=line.at)
+        EpisodeLine(speaker=turn.speaker, text=turn.text, at=line.at)
         for line, turn in zip(turn_lines(talk), talk.turns, strict=True)
     )
     at = _later(lines[-1].at, random)

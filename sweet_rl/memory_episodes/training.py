@@ -23,7 +23,7 @@ from sweet_rl.memory_episodes.examples import (
 from sweet_rl.memory_episodes.layout import Arm, Run
 from sweet_rl.memory_episodes.learning import (
     Imitation,
-    Preference,
+    PreferenceSettings,
     scores_by_example,
     with_references,
 )
@@ -37,7 +37,7 @@ HELD_OUT = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class EpisodeRecipe:
     epochs: float  # at most
     batch: int  # examples in a step: plays, tasks or states
     rate: float  # the highest learning rate
@@ -46,13 +46,13 @@ class Recipe:
     rank: int = 16  # of a new adapter, where there is none to start from
 
 
-RECIPES: dict[Arm, Recipe] = {
-    "rft": Recipe(2, 8, 1e-4),
-    "mdpo": Recipe(1, 2, 1e-4, beta=0.05, nll=1.0),
-    "critic": Recipe(1, 2, 1e-4, beta=0.3),
-    "critic-blind": Recipe(1, 2, 1e-4, beta=0.3),
-    "sweet": Recipe(2, 8, 1e-4, beta=0.3, nll=1.0),
-    "sweet-blind": Recipe(2, 8, 1e-4, beta=0.3, nll=1.0),
+RECIPES: dict[Arm, EpisodeRecipe] = {
+    "rft": EpisodeRecipe(2, 8, 1e-4),
+    "mdpo": EpisodeRecipe(1, 2, 1e-4, beta=0.05, nll=1.0),
+    "critic": EpisodeRecipe(1, 2, 1e-4, beta=0.3),
+    "critic-blind": EpisodeRecipe(1, 2, 1e-4, beta=0.3),
+    "sweet": EpisodeRecipe(2, 8, 1e-4, beta=0.3, nll=1.0),
+    "sweet-blind": EpisodeRecipe(2, 8, 1e-4, beta=0.3, nll=1.0),
 }
 
 
@@ -65,7 +65,7 @@ class Start:
     seconds: float | None = None  # that it may take
 
 
-def train(run: Run, arm: Arm, start: Start, recipe: Recipe) -> dict[str, Any]:
+def train(run: Run, arm: Arm, start: Start, recipe: EpisodeRecipe) -> dict[str, Any]:
     """Train an arm and write its adapter; returns the figures. One that was killed resumes."""
     out, began = run.arm(arm, start.seed), time.monotonic()
     _claim(out, {"recipe": asdict(recipe), "adapter": str(start.adapter)})
@@ -83,7 +83,7 @@ def train(run: Run, arm: Arm, start: Start, recipe: Recipe) -> dict[str, Any]:
     left = None if start.seconds is None else start.seconds - (time.monotonic() - began)
     steps = max(1, round(recipe.epochs * len(examples) / recipe.batch))
     schedule = Schedule(steps, recipe.batch, recipe.rate, left, start.seed)
-    learning = Imitation() if arm == "rft" else Preference(recipe.beta, recipe.nll)
+    learning = Imitation() if arm == "rft" else PreferenceSettings(recipe.beta, recipe.nll)
     fitted = fit(model, examples, out / "training.pt", schedule, learning)
     figures = {
         "examples": len(examples),
@@ -151,5 +151,5 @@ def _claim(out: Path, identity: dict[str, Any]) -> None:
     file.write_text(json.dumps(identity), encoding="utf-8")
 
 
-def changed(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
+def changed(recipe: EpisodeRecipe, given: Mapping[str, Any]) -> EpisodeRecipe:
     return replace(recipe, **{name: value for name, value in given.items() if value is not None})

@@ -25,7 +25,7 @@ from memserver.wiring.services import assemble
 from sweet_rl.memory_episodes.playing import PolicyOf, Stage
 from sweet_rl.memory_episodes.records import Asked, Task
 from sweet_rl.offline_models import ModelsByName, OfflineModel
-from sweet_rl.warm_start.corpus import Question
+from sweet_rl.warm_start.corpus import CorpusQuestion
 from sweet_rl.warm_start.reading import CANT_FIND, quote
 from sweet_rl.warm_start.remembering import NOTHING_TO_SAVE, call, notes, say, shows
 
@@ -96,8 +96,8 @@ def _is_shown(asked: Asked, prompt: Sequence[PromptMessage]) -> bool:
     return any(shows(part.text, _question(asked)) for part in prompt)
 
 
-def _question(asked: Asked) -> Question:
-    return Question(asked.text, asked.answer, asked.evidence, asked.kind)
+def _question(asked: Asked) -> CorpusQuestion:
+    return CorpusQuestion(asked.text, asked.answer, asked.evidence, asked.kind)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from sweet_rl.trajectories import Trajectory, read_file
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultRow:
     policy: str
     seeds: int
     tasks: int
@@ -37,7 +37,7 @@ class Table:
 
     split: str
     mode: str
-    rows: Sequence[Row]
+    rows: Sequence[ResultRow]
     differences: Sequence[Paired]
     by_kind: Mapping[str, Mapping[str, float]]  # their success by family
     behaviour: Mapping[str, JsonObject]  # of each, in generated tasks; see `oracle.behaviour`
@@ -116,7 +116,7 @@ def _table(recipe: Recipe, split: Split, mode: str, plays: Mapping[str, Plays]) 
             {score: each[0] for score, each in found.items()},
             next(iter(by_seed.values())),
         )
-        rows.append(Row(name, len(by_seed), len(tasks), scores, found["success"][1]))
+        rows.append(ResultRow(name, len(by_seed), len(tasks), scores, found["success"][1]))
     differences = compared(recipe, plays, ("success", "tests_passed"), f"{split} {mode}")
     went = {
         name: behaviour(

@@ -53,7 +53,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class CorpusQuestion:
     text: str  # the question, as the user asks it
     answer: str  # a span of `evidence`, or a reply in own words for the kinds `WITHOUT_SPAN`
     evidence: str  # the sentence that answers it; empty for what was never said
@@ -68,14 +68,14 @@ class Written:
     assistant: str
     sessions: tuple[datetime, ...]
     turns: tuple[Turn, ...]
-    questions: tuple[Question, ...]
+    questions: tuple[CorpusQuestion, ...]
 
     @property
     def side(self) -> Side:
         """Conversations of a topic are on one side, so that no test topic was ever trained on."""
         return side_of(self.topic)
 
-    def place(self, question: Question) -> int | None:
+    def place(self, question: CorpusQuestion) -> int | None:
         found = [n for n, turn in enumerate(self.turns) if question.evidence in turn.text]
         return found[-1] if question.evidence and found else None
 
@@ -87,7 +87,7 @@ class Passage:
     group: str
     title: str
     text: str
-    questions: tuple[Question, ...]
+    questions: tuple[CorpusQuestion, ...]
 
     @property
     def side(self) -> Side:
@@ -154,19 +154,19 @@ def read_passages(path: Path) -> Iterator[Passage]:
         yield Passage(path.stem, title, text, questions)
 
 
-def _questions(reader: "_Lines") -> Iterator[Question]:
+def _questions(reader: "_Lines") -> Iterator[CorpusQuestion]:
     while reader.more() and reader.peek() == "?":
         text, answer, evidence, kind = reader.field("?"), reader.field("="), "", "fact"
         if reader.more() and reader.peek() == ">":
             evidence = reader.field(">")
         if reader.more() and reader.peek() == "kind":
             kind = reader.field("kind")
-        yield Question(text, answer, evidence, kind)
+        yield CorpusQuestion(text, answer, evidence, kind)
     if reader.more() and reader.peek() != "title":
         reader.fail(f"a question was expected, not {reader.peek()}")
 
 
-def _check(question: Question, texts: Sequence[str], reader: "_Lines") -> None:
+def _check(question: CorpusQuestion, texts: Sequence[str], reader: "_Lines") -> None:
     where = f"question {question.text!r}"
     if question.kind not in KINDS:
         reader.fail(f"{where}: kind {question.kind} is none of {', '.join(KINDS)}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from sweet_rl.warm_start.corpus import (
     CORPUS,
     CorpusError,
-    Question,
+    CorpusQuestion,
     Written,
     conversations,
     passages,
@@ -40,7 +40,7 @@ def content_words(text: str) -> set[str]:
     return {_stem(word) for word in words_of(text) if word not in _STOP}
 
 
-def overlap(question: Question) -> int:
+def overlap(question: CorpusQuestion) -> int:
     """How many content words a question shares with the sentence that answers it."""
     return len(content_words(question.text) & content_words(question.evidence))
 
@@ -88,14 +88,14 @@ def describe(talk: Written) -> str:
     )
 
 
-def _shared(questions: Sequence[Question]) -> str:
+def _shared(questions: Sequence[CorpusQuestion]) -> str:
     """How many questions share no word, one, or more with the sentence that answers them."""
     spans = [question for question in questions if question.kind in {"fact", "update"}]
     shared = Counter(min(overlap(question), 2) for question in spans)
     return f"{shared[0]}/{shared[1]}/{shared[2]}"
 
 
-def _kinds(questions: Sequence[Question]) -> dict[str, int]:
+def _kinds(questions: Sequence[CorpusQuestion]) -> dict[str, int]:
     return dict(Counter(question.kind for question in questions))
 
 

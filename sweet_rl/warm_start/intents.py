@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from memserver.wire.agents import PromptOrder
-from sweet_rl.warm_start.corpus import Question
+from sweet_rl.warm_start.corpus import CorpusQuestion
 from sweet_rl.warm_start.facts import Fact, Split
 
 
@@ -81,14 +81,14 @@ class Converse:
 class Remember:
     """A question about what was said."""
 
-    question: Question  # with its answer, and the sentence that holds it
+    question: CorpusQuestion  # with its answer, and the sentence that holds it
     speaker: str  # whose sentence that is; empty where nothing was said of it
     notes: tuple[str, ...] = ()  # of the turn with that sentence, which may hold the answer too
 
 
 @dataclass(frozen=True, slots=True)
 class Consult:
-    question: Question  # with its answer, and the sentence that holds it
+    question: CorpusQuestion  # with its answer, and the sentence that holds it
     quoted: bool  # the answer is wanted as ANSWER and DOCUMENT
 
 

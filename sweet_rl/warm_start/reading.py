@@ -19,7 +19,7 @@ from memserver.memory.working_context import default_sections
 from memserver.messages import FunctionCall
 from memserver.prompts import Prompts, shipped_prompts
 from sweet_rl.warm_start.chains import Chain, Lesson
-from sweet_rl.warm_start.corpus import Passage, Question, Turn, Written
+from sweet_rl.warm_start.corpus import CorpusQuestion, Passage, Turn, Written
 from sweet_rl.warm_start.wordings import read_data
 
 _SAY = read_data("wordings")["reading"]
@@ -42,7 +42,7 @@ class Line:
     speaker: str = ""
 
 
-def answer(question: Question, speaker: str) -> str:
+def answer(question: CorpusQuestion, speaker: str) -> str:
     """What is said in reply: the answer first, then the sentence that it stands in."""
     if question.kind == "unanswerable":
         return not_found(Random(question.text))
@@ -53,7 +53,7 @@ def answer(question: Question, speaker: str) -> str:
     return f'{start}. {said} "{quote(question, LONGEST_SAID - len(start) - len(said) - 6)}"'
 
 
-def quote(question: Question, characters: int) -> str:
+def quote(question: CorpusQuestion, characters: int) -> str:
     text = question.evidence
     if len(text) <= characters:
         return text
@@ -127,7 +127,7 @@ def at_of(talk: Written, turn: Turn, step: int) -> datetime:
     return talk.sessions[turn.session].replace(tzinfo=UTC) + timedelta(minutes=2 * step)
 
 
-def nearest(question: Question, lines: Sequence[Line], random: Random) -> list[int]:
+def nearest(question: CorpusQuestion, lines: Sequence[Line], random: Random) -> list[int]:
     """The lines by what they share with the question, as a search would have them, with some chance."""
     asked = Counter(_words(question.text))
     held = [set(_words(line.text)) for line in lines]
@@ -157,7 +157,7 @@ def _shown(
 
 def _page(
     lines: Sequence[Line],
-    question: Question,
+    question: CorpusQuestion,
     said: str,
     now: datetime,
     random: Random,
@@ -200,7 +200,7 @@ def _page(
     )
 
 
-def _found_by(line: Line, question: Question, archival: bool) -> str:
+def _found_by(line: Line, question: CorpusQuestion, archival: bool) -> str:
     if archival:
         return ""
     shared = set(_words(line.text)) & set(_words(question.text))
@@ -209,7 +209,7 @@ def _found_by(line: Line, question: Question, archival: bool) -> str:
 
 def _evaluation(
     lines: Sequence[Line],
-    question: Question,
+    question: CorpusQuestion,
     said: str,
     now: datetime,
     random: Random,
@@ -249,7 +249,7 @@ def _chain(messages: Sequence[tuple[str, str]], said: str) -> Chain:
     )
 
 
-def _holds(text: str, question: Question) -> bool:
+def _holds(text: str, question: CorpusQuestion) -> bool:
     return question.evidence in text or question.answer.lower() in text.lower()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from memserver.messages import FunctionCall, PromptMessage
-from sweet_rl.warm_start.corpus import Question
+from sweet_rl.warm_start.corpus import CorpusQuestion
 from sweet_rl.warm_start.intents import Consult, Converse, Follow, Remember
 from sweet_rl.warm_start.reading import (
     CANT_FIND,
@@ -140,13 +140,13 @@ def save(note: str, prompt: Sequence[PromptMessage]) -> FunctionCall | None:
     return call("working_context_append", section=SECTION, content=wanted, request_heartbeat=True)
 
 
-def in_sight(question: Question, prompt: Sequence[PromptMessage]) -> bool:
+def in_sight(question: CorpusQuestion, prompt: Sequence[PromptMessage]) -> bool:
     """Whether the prompt shows the sentence, or enough of it around the answer."""
     said = [str(part.call.arguments.get("message", "")) for part in prompt if part.call is not None]
     return any(shows(text, question) for text in (*(part.text for part in prompt), *said))
 
 
-def shows(text: str, question: Question) -> bool:
+def shows(text: str, question: CorpusQuestion) -> bool:
     """Whether a text holds the sentence, marked or not, or enough of it around the answer."""
     plain = " ".join(text.replace("**", "").split())
     sentence = " ".join(question.evidence.split())
@@ -176,7 +176,7 @@ def call(name: str, **arguments: Any) -> FunctionCall:  # noqa: ANN401 - JSON
 
 
 def _search(
-    tool: str, question: Question
+    tool: str, question: CorpusQuestion
 ) -> Generator[FunctionCall, Sequence[PromptMessage], bool]:
     query = question.text[:LONGEST_QUERY]
     for page in range(1, MOST_PAGES + 1):

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|[\x01\x02\r]")
@@ -116,6 +117,22 @@ def piped(folder: Path, typed: str, *arguments: str) -> "subprocess.CompletedPro
         encoding="utf-8",
         timeout=SECONDS,
     )
+
+
+@contextmanager
+def piping(folder: Path, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
+    """The same while it runs, with nothing to read; Ctrl-C reaches it also where our parent ignores it."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "memserver", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=folder,
+        env=plain(folder),
+        encoding="utf-8",
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    ) as command:
+        yield command
 
 
 def plain(folder: Path) -> dict[str, str]:

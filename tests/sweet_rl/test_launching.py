@@ -9,12 +9,12 @@ import pytest
 from memserver.errors import SetupError
 from sweet_rl import launching
 from sweet_rl.launching import Plan, trained
-from sweet_rl.plans import PreferencePlan, Schedule, SftPlan
+from sweet_rl.plans import EpochSchedule, PreferencePlan, SftPlan
 from sweet_rl.progress import Progress, unseen
 
 
 def plans(folder: Path) -> list[Plan]:
-    schedule = Schedule(steps=3, batch=4, seconds=7.5, seed=9)
+    schedule = EpochSchedule(steps=3, batch=4, seconds=7.5, seed=9)
     return [
         SftPlan(Path("/base"), folder / "learnt.jsonl", folder / "rft", schedule=schedule),
         PreferencePlan(

@@ -10,7 +10,7 @@ import pytest
 
 from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
 from sweet_rl.pairs import trajectory_pairs, with_hidden
-from sweet_rl.plans import Loss, PreferencePlan, Schedule
+from sweet_rl.plans import EpochSchedule, Loss, PreferencePlan
 from sweet_rl.trajectories import Messages, Pair
 from tests.support.lazy import lazy
 from tests.support.nightly import NIGHTLY
@@ -38,7 +38,14 @@ def trainer_of(
 ) -> losses.PreferenceTrainer:
     """A trainer whose policy has left its reference, and all pairs in one batch."""
     plan = PreferencePlan(
-        base, out, out, loss=loss, beta=BETA, nll=NLL, schedule=Schedule(batch=len(PAIRS)), **values
+        base,
+        out,
+        out,
+        loss=loss,
+        beta=BETA,
+        nll=NLL,
+        schedule=EpochSchedule(batch=len(PAIRS)),
+        **values,
     )
     trainer = preferences.make_trainer(plan, PAIRS)
     torch.manual_seed(1)

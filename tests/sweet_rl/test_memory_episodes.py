@@ -18,7 +18,7 @@ from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.wiring.services import assemble
 from sweet_rl.memory_episodes import forking
-from sweet_rl.memory_episodes.forking import Draws, export_copy, import_copy
+from sweet_rl.memory_episodes.forking import CallDraws, export_copy, import_copy
 from sweet_rl.memory_episodes.playing import Play, Player, PolicyOf, Stage, State
 from sweet_rl.memory_episodes.records import Task
 from sweet_rl.memory_episodes.steps import faults
@@ -154,7 +154,7 @@ async def test_calls_are_executed_on_copies_and_saving_pays_while_the_original_g
     database: OneDatabase,
 ) -> None:
     task = short_task()
-    draws = Draws(count=3, share=0.35, execute=True, continuations=1, seed=2)
+    draws = CallDraws(count=3, share=0.35, execute=True, continuations=1, seed=2)
     async with stage(database, lambda one: OfTwoMinds(one, FourBytes())) as on:
         alone = await forking.play(on, task, 0, name="alone")
         forked = await forking.play(on, task, 0, name="forked", draws=draws)
@@ -200,7 +200,7 @@ async def test_a_copy_has_the_same_prompt_and_is_an_agent_of_its_own(database: O
         after = await export_copy(on, played.agent)
         elsewhere = State(other.steps[0][0][:1], (Reply(remembering.say("Hm."), TokenUsage()),))
         with pytest.raises(AssertionError, match="another prompt"):
-            await forking.executed(played, before, 8, [elsewhere], Draws(continuations=1))
+            await forking.executed(played, before, 8, [elsewhere], CallDraws(continuations=1))
         for place in range(8, len(task.lines)):
             await played.do(place)
     assert contents(after) == contents(before)

@@ -12,8 +12,8 @@ from sweet_rl.memory_episodes.records import (
     Asked,
     Drawn,
     Episode,
+    EpisodeLine,
     Executed,
-    Line,
     Outcome,
     Preferred,
     Step,
@@ -43,7 +43,9 @@ SAY, NOTE = '{"tool": "say", "arguments": {}}', '{"tool": "note", "arguments": {
 
 
 def a_task() -> Task:
-    lines = [Line(speaker="user", text=text, at=NOW) for text in (CUP, "It rained.", "It snowed.")]
+    lines = [
+        EpisodeLine(speaker="user", text=text, at=NOW) for text in (CUP, "It rained.", "It snowed.")
+    ]
     asked = Asked(
         text="What did it cost?", answer=SECRET, evidence=CUP, kind="fact", line=0, at=NOW
     )
@@ -245,7 +247,7 @@ def two_sides(tokenizer: Any) -> list[Any]:
 def test_the_gradient_in_parts_is_that_of_the_whole_loss(
     folder: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch, loss = two_sides(tokenizer), learning.Preference(beta=0.3, nll=0.5)
+    batch, loss = two_sides(tokenizer), learning.PreferenceSettings(beta=0.3, nll=0.5)
     gradients = []
     for tokens in (50, 100_000):
         monkeypatch.setattr("sweet_rl.memory_episodes.learning.TOKENS_AT_ONCE", tokens)
@@ -267,7 +269,7 @@ def test_losses_fall_and_the_better_side_is_preferred(
 ) -> None:
     schedule = fitting.Schedule(steps=12, batch=2, rate=2e-2)
     for name, how in (
-        ("preference", learning.Preference(beta=1.0)),
+        ("preference", learning.PreferenceSettings(beta=1.0)),
         ("imitation", learning.Imitation()),
     ):
         model = adapters.to_train(adapters.load_base(folder), None, rank=2, seed=1)

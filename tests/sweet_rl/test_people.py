@@ -11,7 +11,7 @@ from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.wiring.services import assemble
 from sweet_rl.warm_start.chains import read_chains
-from sweet_rl.warm_start.corpus import Question, Written, conversations, shelves
+from sweet_rl.warm_start.corpus import CorpusQuestion, Written, conversations, shelves
 from sweet_rl.warm_start.corpus_users import following, living, users
 from sweet_rl.warm_start.intents import Consult, Converse, Past, Remember, Saying, User
 from sweet_rl.warm_start.reading import answer, lessons_of, small_model_prompts
@@ -21,7 +21,7 @@ from tests.support.server import OneDatabase
 
 LONG_AGO = datetime(2025, 1, 2, 9, tzinfo=UTC)
 NOW = datetime(2025, 3, 1, 9, tzinfo=UTC)
-CUP = Question(
+CUP = CorpusQuestion(
     "What did your cup cost?", "two pounds", "My cup cost two pounds at the fair.", "fact"
 )
 CHAT = [SmallTalk("How are you?", "Fine!", held_out=False)]
@@ -119,8 +119,8 @@ async def test_a_note_that_changes_is_replaced(database: OneDatabase, tmp_path: 
 async def test_what_was_never_said_is_admitted_and_what_no_search_finds_is_not_learnt(
     database: OneDatabase, tmp_path: Path
 ) -> None:
-    never = Question("What is your wife's name?", "I never said.", "", "unanswerable")
-    lost = Question(
+    never = CorpusQuestion("What is your wife's name?", "I never said.", "", "unanswerable")
+    lost = CorpusQuestion(
         "Which colour was it?", "blue", "It is a sentence that nobody has said, blue.", "fact"
     )
     calls = await play(
@@ -140,8 +140,10 @@ async def test_what_was_never_said_is_admitted_and_what_no_search_finds_is_not_l
 async def test_documents_are_searched_and_quoted_in_the_form_that_is_wanted(
     database: OneDatabase, tmp_path: Path
 ) -> None:
-    bridge = Question("who built the bridge", "Ann Lee", "It was built by Ann Lee in 1901.", "fact")
-    gone = Question("who painted it", "nobody", "", "unanswerable")
+    bridge = CorpusQuestion(
+        "who built the bridge", "Ann Lee", "It was built by Ann Lee in 1901.", "fact"
+    )
+    gone = CorpusQuestion("who painted it", "nobody", "", "unanswerable")
     documents = ("The bridge stands in Hull. It was built by Ann Lee in 1901.", "The tower is old.")
     calls = await play(
         database,

@@ -9,7 +9,7 @@ import pytest
 from memserver.errors import InvalidInput
 from sweet_rl.agent_turns import AgentTurns, cleaned, rendered
 from sweet_rl.pairs import trajectory_pairs, with_hidden
-from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan
+from sweet_rl.plans import EpochSchedule, PreferencePlan, ScorePlan
 from sweet_rl.trajectories import Candidates, Ranked, Trajectory, read_file, write_file
 from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import chat, some_trajectories
@@ -131,7 +131,7 @@ def test_a_candidate_has_the_advantage_that_it_would_have_as_a_turn(plan: ScoreP
 def test_candidates_have_the_same_advantages_together_as_alone(
     plan: ScorePlan, changed: dict[str, bool]
 ) -> None:
-    critic = scores.Critic.load(replace(plan, **changed))
+    critic = scores.LoadedCritic.load(replace(plan, **changed))
     assert critic.shares
     together = scores.scores_of(critic, states())
     alone = scores.scores_of(replace(critic, shares=False), states())
@@ -145,7 +145,7 @@ def test_a_model_to_which_a_fork_means_something_else_has_its_candidates_alone(
         "sweet_rl.rows._mask",
         lambda branches, _, dtype: torch.zeros(len(branches), 1, 1, branches.shape[1], dtype=dtype),
     )
-    assert not scores.Critic.load(plan).shares
+    assert not scores.LoadedCritic.load(plan).shares
 
 
 def test_a_fork_has_its_common_part_once() -> None:
@@ -202,7 +202,7 @@ def test_a_trained_critic_is_as_right_when_it_scores_as_in_its_training(
             beta=1,
             hidden=True,
             held_out=tmp_path / "pairs.jsonl",
-            schedule=Schedule(steps=6, batch=4, rate=1e-2),
+            schedule=EpochSchedule(steps=6, batch=4, rate=1e-2),
         )
     )
     plan = ScorePlan(tiny_base, tmp_path / "critic" / "adapter")

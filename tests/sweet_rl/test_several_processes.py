@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from sweet_rl.pairs import trajectory_pairs
-from sweet_rl.plans import PreferencePlan, Schedule
+from sweet_rl.plans import EpochSchedule, PreferencePlan
 from sweet_rl.trajectories import write_file
 from tests.support.lazy import lazy
 from tests.sweet_rl.conversations import some_trajectories
@@ -33,7 +33,7 @@ train_preferences(TypeAdapter(PreferencePlan).validate_json(Path(sys.argv[1]).re
 
 
 def plan_of(base: Path, folder: Path, out: str, seconds: float | None = None) -> PreferencePlan:
-    schedule = Schedule(steps=3, batch=4, micro_batch=2, rate=1e-2, seconds=seconds)
+    schedule = EpochSchedule(steps=3, batch=4, micro_batch=2, rate=1e-2, seconds=seconds)
     return PreferencePlan(
         base,
         folder / "pairs.jsonl",

@@ -12,7 +12,7 @@ import pytest
 
 from memserver.errors import Conflict, InvalidInput
 from sweet_rl.pairs import successes, trajectory_pairs
-from sweet_rl.plans import PreferencePlan, Schedule, ScorePlan, SftPlan
+from sweet_rl.plans import EpochSchedule, PreferencePlan, ScorePlan, SftPlan
 from sweet_rl.sampling.samplers import Sampling
 from sweet_rl.trajectories import Pair, Trajectory, read_file, write_file
 from tests.support.lazy import lazy
@@ -29,8 +29,8 @@ torch = lazy("torch")
 training_run = lazy("sweet_rl.training_run")
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-SHORT = Schedule(steps=3, batch=4, rate=1e-2, save_every=2)
-Train = Callable[[Schedule, str], dict[str, Any]]
+SHORT = EpochSchedule(steps=3, batch=4, rate=1e-2, save_every=2)
+Train = Callable[[EpochSchedule, str], dict[str, Any]]
 
 
 @pytest.fixture(autouse=True)
@@ -48,21 +48,21 @@ def write_data(folder: Path) -> None:
     write_file(folder / "pairs.jsonl", trajectory_pairs(trajectories))
 
 
-def sft(base: Path, folder: Path, schedule: Schedule, out: str) -> dict[str, Any]:
+def sft(base: Path, folder: Path, schedule: EpochSchedule, out: str) -> dict[str, Any]:
     return trains_sft.train_sft(
         SftPlan(base, folder / "successes.jsonl", folder / out, schedule=schedule)
     )
 
 
 def preferences(
-    base: Path, folder: Path, schedule: Schedule, out: str, **values: Any
+    base: Path, folder: Path, schedule: EpochSchedule, out: str, **values: Any
 ) -> dict[str, Any]:
     return trains_preferences.train_preferences(
         PreferencePlan(base, folder / "pairs.jsonl", folder / out, schedule=schedule, **values)
     )
 
 
-def regression(base: Path, folder: Path, schedule: Schedule, out: str) -> dict[str, Any]:
+def regression(base: Path, folder: Path, schedule: EpochSchedule, out: str) -> dict[str, Any]:
     return preferences(base, folder, schedule, out, loss="regression", hidden=True)
 
 
@@ -270,7 +270,7 @@ def test_a_finished_training_is_not_done_again_and_another_is_refused_its_folder
 
 @pytest.mark.parametrize("schedule", [replace(SHORT, micro_batch=3), replace(SHORT, batch=0)])
 def test_a_batch_that_cant_be_divided_is_refused(
-    tiny_base: Path, tmp_path: Path, schedule: Schedule
+    tiny_base: Path, tmp_path: Path, schedule: EpochSchedule
 ) -> None:
     write_data(tmp_path)
     with pytest.raises(InvalidInput, match="can't be divided"):

@@ -41,6 +41,15 @@ _OpenWebUIUser = Annotated[
         description="The user, where the request's `user` doesn't name one.",
     ),
 ]
+_Repetitions = Annotated[
+    int,
+    Header(
+        alias="x-stainless-retry-count",
+        ge=0,
+        le=1000,
+        description="How often OpenAI's client has sent this before: then it is not posted again.",
+    ),
+]
 _Remember = Annotated[
     bool | None,
     Header(
@@ -59,11 +68,13 @@ class Headers:
         chat: which chat it belongs to.
         user: whose request it is.
         remember: whether the agent is to remember it; None where nothing is said of that.
+        repeated: whether the client has sent it before.
     """
 
     chat: ChatHint = field(default_factory=ChatHint)
     user: str | None = None
     remember: bool | None = None
+    repeated: bool = False
 
 
 async def _headers(
@@ -71,9 +82,10 @@ async def _headers(
     webui_chat: _OpenWebUIChat = None,
     webui_user: _OpenWebUIUser = None,
     remember: _Remember = None,
+    repetitions: _Repetitions = 0,
 ) -> Headers:
     named = clean(chat or webui_chat or "").strip()
-    return Headers(ChatHint(named or None), webui_user, remember)
+    return Headers(ChatHint(named or None), webui_user, remember, repetitions > 0)
 
 
 HeadersDep = Annotated[Headers, Depends(_headers)]

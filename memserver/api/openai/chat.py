@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from memserver.agent.events import End, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
+from memserver.api.hang_up import HangUpDep
 from memserver.api.json_body import Router
 from memserver.api.openai.addressing import HeadersDep, find_addressed
 from memserver.api.openai.asides import Aside, answer_aside, is_remembered
@@ -30,7 +31,6 @@ from memserver.api.openai.requests import (
 from memserver.api.openai.turns import (
     Key,
     Posting,
-    Repetitions,
     begin,
     finish_reason,
     finish_turn,
@@ -178,8 +178,8 @@ async def create_completion(
     services: ServicesDep,
     tenant: TenantDep,
     headers: HeadersDep,
+    hang_up: HangUpDep,
     key: Key = None,
-    repetitions: Repetitions = 0,
 ) -> Response:
     """Say something to an agent, from a client of OpenAI's API.
 
@@ -200,7 +200,7 @@ async def create_completion(
         most = fields.get("max_completion_tokens") or fields.get("max_tokens")
         aside = await answer_aside(services, addressed.agent, prompt, most)
         return _answer_aside(request, services.ping_seconds, addressed.agent, aside)
-    posting = Posting(key, repetitions > 0, headers.chat, brought)
+    posting = Posting(key, headers.repeated, headers.chat, brought)
     turn, after = await begin(services, tenant, addressed.agent, transcript, posting)
     instructions = has_instructions([each.role for each in request.messages])
     extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
@@ -209,8 +209,10 @@ async def create_completion(
         options = request.stream_options
         counted = options is not None and options.include_usage is True
         chunks = _Chunks((turn, after), request.model, extra, counted=counted)
-        return EventStream(chunks.of(pieces), services.ping_seconds)
-    result = await finish_turn(services, tenant, turn, after)
+        return EventStream(
+            chunks.of(pieces), services.ping_seconds, on_hang_up=hang_up.action(turn)
+        )
+    result = await hang_up.watched(turn, finish_turn(services, tenant, turn, after))
     text, place = text_of(result.messages), (turn, after)
     completion = Completion.of(place, request.model, text, result.ended, extra)
     return Response(completion.model_dump_json(), media_type="application/json")

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memserver.agent.transcript import Said
 from memserver.api.openai.client_tools import read_form, read_results, read_tools
-from memserver.errors import InvalidInput
+from memserver.errors import InvalidInput, PictureRefused
+from memserver.memory.pictures import marker
 from memserver.messages import JsonObject, PromptMessage
 from memserver.text import clean
 from memserver.tools.turn_request import TurnRequest
@@ -20,6 +21,7 @@ from memserver.tools.turn_request import TurnRequest
 Objects = Annotated[list[dict[str, Any]], Field(fail_fast=True)]
 Text = str | Objects | None
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+_PICTURE_PARTS = ("image_url", "input_image")
 _INSTRUCTIONS = ("system", "developer")
 _ROLES = {"function_call": "assistant", "function_call_output": "tool"}
 """Whose the items of a response's input are that are no messages."""
@@ -241,13 +243,15 @@ def has_instructions(roles: Sequence[object]) -> bool:
 
 
 def _transcript(messages: Sequence[tuple[str, Any, str]]) -> Iterator[Said]:
-    """Of the user's and the assistant's messages; those after the last answer must be text alone."""
+    """Of the user's and the assistant's messages; those after the last answer must be text and pictures."""
     answered = max((n for n, (role, *_) in enumerate(messages) if role == "assistant"), default=-1)
     for number, (role, content, place) in enumerate(messages):
         if role == "assistant":
             yield Said("assistant", _text(content, place, strict=False))
         elif role == "user":
-            yield Said("user", _text(content, place, strict=number > answered))
+            new = number > answered
+            pictures = _pictures(content, place) if new else ()
+            yield Said("user", _text(content, place, strict=new), pictures)
 
 
 def _text(content: object, place: str, *, strict: bool) -> str:
@@ -261,14 +265,33 @@ def _text(content: object, place: str, *, strict: bool) -> str:
     for number, part in enumerate(content):
         kind = part.get("type") if isinstance(part, Mapping) else None
         text = part.get(_TEXT_PARTS.get(str(kind), "")) if isinstance(part, Mapping) else None
+        if kind in _PICTURE_PARTS:
+            text = marker()
         if isinstance(text, str):
             texts.append(text)
         elif strict:
             raise InvalidInput(
-                f"{place}.content[{number}]: an agent reads text only, not {kind or 'this'}.",
+                f"{place}.content[{number}]: an agent reads text and pictures, not {kind or 'this'}.",
                 hint="Send what it says as text.",
             )
     return "\n".join(texts)
+
+
+def _pictures(content: object, place: str) -> tuple[tuple[str, str], ...]:
+    if not isinstance(content, list):
+        return ()
+    urls = []
+    for number, part in enumerate(content):
+        if not isinstance(part, Mapping) or part.get("type") not in _PICTURE_PARTS:
+            continue
+        found = part.get("image_url")
+        url = found.get("url") if isinstance(found, Mapping) else found
+        if not isinstance(url, str):
+            raise PictureRefused(
+                f"{place}.content[{number}]: a picture is wanted as image_url, with a data: URL."
+            )
+        urls.append((f"{place}.content[{number}]", url))
+    return tuple(urls)
 
 
 def _role_of(item: JsonObject) -> str:

@@ -11,13 +11,9 @@ from memserver.agent.call_answers import is_of_request
 from memserver.agent.events import End, EndedTurn, PausedTurn
 from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.api.event_stream import EventStream, event_data
+from memserver.api.hang_up import HangUpDep
 from memserver.api.json_body import Router
-from memserver.api.openai.addressing import (
-    Addressed,
-    Headers,
-    HeadersDep,
-    find_addressed,
-)
+from memserver.api.openai.addressing import Addressed, Headers, HeadersDep, find_addressed
 from memserver.api.openai.asides import Aside, answer_aside, is_remembered
 from memserver.api.openai.chat import Extra
 from memserver.api.openai.client_tools import (
@@ -38,7 +34,6 @@ from memserver.api.openai.requests import (
 from memserver.api.openai.turns import (
     Key,
     Posting,
-    Repetitions,
     begin,
     find_turn,
     finish_turn,
@@ -171,8 +166,8 @@ async def create_response(
     services: ServicesDep,
     tenant: TenantDep,
     headers: HeadersDep,
+    hang_up: HangUpDep,
     key: Key = None,
-    repetitions: Repetitions = 0,
 ) -> Response:
     """Say something to an agent, from a client of OpenAI's API.
 
@@ -188,7 +183,7 @@ async def create_response(
         aside = await answer_aside(services, agent, prompt, most)
         return _answer_aside(request, services.ping_seconds, agent, aside)
     chat = headers.chat if answered is None else replace(headers.chat, after=answered)
-    posting = Posting(key, repetitions > 0, chat, brought)
+    posting = Posting(key, headers.repeated, chat, brought)
     turn, after = await begin(services, tenant, agent, transcript, posting)
     answer = _Answer(request.model or agent.name, turn, after, _extra(turn, request))
     answer.echo = {"previous_response_id": request.previous_response_id}
@@ -199,8 +194,9 @@ async def create_response(
         answer.echo["text"] = request.text
     if request.stream:
         pieces = await start_turn(services, tenant, turn, after)
-        return EventStream(_Writer(answer).of(pieces), services.ping_seconds)
-    result = await finish_turn(services, tenant, turn, after)
+        frames = _Writer(answer).of(pieces)
+        return EventStream(frames, services.ping_seconds, on_hang_up=hang_up.action(turn))
+    result = await hang_up.watched(turn, finish_turn(services, tenant, turn, after))
     whole = answer.ended(text_of(result.messages), result.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
 

@@ -26,10 +26,12 @@ from memserver.agent.transcript import BETWEEN, Said, says_something, unread
 from memserver.api.errors import log_if_database
 from memserver.api.openai.client_tools import check_request, continue_turn, function_call
 from memserver.api.openai.errors import queued, turn_failed
+from memserver.api.pictures import PictureUrl, read_pictures
 from memserver.errors import InvalidInput, MemserverError, NotFound
 from memserver.messages import Entry
 from memserver.storage import agents, inbox
 from memserver.storage.agents import AgentRow
+from memserver.storage.cancellation import CANCELLED
 from memserver.storage.inbox import PLACES_PER_TURN, NewMessage, TurnRow
 from memserver.tools.turn_request import NO_REQUEST, TurnRequest
 from memserver.wire.events import MessageDelta
@@ -48,15 +50,6 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         description="A repeated request with the same key is stored and answered once.",
-    ),
-]
-Repetitions = Annotated[
-    int,
-    Header(
-        alias="x-stainless-retry-count",
-        ge=0,
-        le=1000,
-        description="How often OpenAI's client has sent this before: then it is not posted again.",
     ),
 ]
 
@@ -88,7 +81,9 @@ async def begin(
     async with services.database.tenant(tenant) as tx:
         new = await unread(tx, agent.id, transcript, posting.chat)
         if posting.repeated and key is None and new.same is not None:
-            return await inbox.get_turn(tx, agent.id, new.same), 0
+            same = await inbox.get_turn(tx, agent.id, new.same)
+            if not (services.cancel_on_hang_up and same.stop_reason == CANCELLED):
+                return same, 0
     if len(new.text) > LONGEST_TEXT:
         raise InvalidInput(f"messages: a text may have {LONGEST_TEXT:,} characters.")
     if len(new.past) > MOST_PAST:
@@ -96,12 +91,14 @@ async def begin(
             f"messages: {len(new.past):,} are new to the agent; {MOST_PAST:,} are the most at a time.",
             hint="Import them by POST /v1/agents/{agent}/messages/import.",
         )
+    urls = [PictureUrl(url, place=place) for place, url in new.pictures]
+    pictures = await read_pictures(services, tenant, agent.model, urls)
     if new.past:
         messages = [NewMessage(each.text, 0, each.role, chat=new.chat.id) for each in new.past]
         await services.conversation.import_messages(
             tenant, agent.id, messages, key=_key_of(new.past)
         )
-    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note)
+    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note, pictures=pictures)
     turn = await services.conversation.post(tenant, agent.id, message, key=key, request=request)
     return turn, 0
 

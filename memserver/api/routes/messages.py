@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import Header, Path, Query, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -11,12 +12,15 @@ from memserver.agent.events import QueuedTurn
 from memserver.api.dependencies import AgentId, BeginDep, NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import STATUS, body, log_if_database
 from memserver.api.event_stream import EventStream
+from memserver.api.hang_up import HangUp, HangUpDep
 from memserver.api.json_body import Router
+from memserver.api.pictures import PictureUrl, read_pictures
 from memserver.api.schemas.answers import answer, turn_status
 from memserver.api.schemas.messages import EventIn, ImportIn, MessageIn
 from memserver.api.sse import encode, error_frame
 from memserver.errors import InvalidInput, MemserverError
 from memserver.memory import reading
+from memserver.memory.pictures import marker
 from memserver.storage import agents, inbox, recall
 from memserver.storage.inbox import NewMessage
 from memserver.wire.base import Page
@@ -64,6 +68,7 @@ async def post_message(
     message: MessageIn,
     services: ServicesDep,
     tenant: TenantDep,
+    hang_up: HangUpDep,
     key: IdempotencyKey = None,
 ) -> Response:
     """Say something to the agent and get its answer.
@@ -72,10 +77,24 @@ async def post_message(
     message stays in the agent's history, and the next message works. While a call of the agent waits for
     an answer, the message is stored and answered after that: the answer is then 202, at once.
     """
-    turn = await services.conversation.post(
-        tenant, agent_id, message.text, key=key, at=message.created_at
-    )
-    return await respond(services, tenant, turn, stream=message.stream)
+    said = await _with_pictures(services, tenant, agent_id, message)
+    turn = await services.conversation.post(tenant, agent_id, said, key=key, at=message.created_at)
+    return await respond(services, tenant, turn, stream=message.stream, hang_up=hang_up)
+
+
+async def _with_pictures(
+    services: Services, tenant: str, agent_id: UUID, message: MessageIn
+) -> str | NewMessage:
+    if not message.pictures:
+        return message.text
+    async with services.database.tenant(tenant) as tx:
+        agent = await agents.get(tx, agent_id)
+    urls = [
+        PictureUrl(each.url, each.name, f"pictures[{n}]") for n, each in enumerate(message.pictures)
+    ]
+    pictures = await read_pictures(services, tenant, agent.model, urls)
+    markers = [marker(each.name) for each in pictures]
+    return NewMessage("\n".join(filter(None, [message.text, *markers])), 0, pictures=pictures)
 
 
 @router.post(
@@ -88,6 +107,7 @@ async def post_event(
     event: EventIn,
     services: ServicesDep,
     tenant: TenantDep,
+    hang_up: HangUpDep,
     key: IdempotencyKey = None,
 ) -> Response:
     """Report to the agent that something happened. It may say or do something then, or leave it at that.
@@ -96,7 +116,7 @@ async def post_event(
     """
     kind = "" if event.type == "custom" else event.type
     turn = await services.conversation.post_event(tenant, agent_id, kind, event.text or "", key=key)
-    return await respond(services, tenant, turn, stream=event.stream)
+    return await respond(services, tenant, turn, stream=event.stream, hang_up=hang_up)
 
 
 @router.get("/messages")
@@ -187,12 +207,19 @@ async def get_turn_events(
 
 
 async def respond(
-    services: Services, tenant: str, turn: inbox.TurnRow, *, stream: bool, after: int = 0
+    services: Services,
+    tenant: str,
+    turn: inbox.TurnRow,
+    *,
+    stream: bool,
+    after: int = 0,
+    hang_up: HangUp | None = None,
 ) -> Response:
     """What comes of a turn after a position, whole or as a stream."""
     if stream:
-        return _stream(services, tenant, turn, after=after)
-    result = await services.conversation.result(tenant, turn, after=after)
+        return _stream(services, tenant, turn, after=after, hang_up=hang_up)
+    coming = services.conversation.result(tenant, turn, after=after)
+    result = await (hang_up.watched(turn, coming) if hang_up else coming)
     ended = result.ended
     if ended.error is not None:
         return JSONResponse(body(**ended.error), STATUS[ended.error["code"]])
@@ -201,11 +228,19 @@ async def respond(
     return Response(shown.model_dump_json(), status, media_type="application/json")
 
 
-def _stream(services: Services, tenant: str, turn: inbox.TurnRow, *, after: int = 0) -> EventStream:
+def _stream(
+    services: Services,
+    tenant: str,
+    turn: inbox.TurnRow,
+    *,
+    after: int = 0,
+    hang_up: HangUp | None = None,
+) -> EventStream:
     return EventStream(
         _events(services.conversation, tenant, turn, after),
         services.ping_seconds,
         headers={TURN_HEADER: str(turn.turn)},
+        on_hang_up=hang_up.action(turn) if hang_up else None,
     )
 
 

@@ -7,10 +7,28 @@ from pydantic import ConfigDict, Field, model_validator
 from memserver.api.schemas.agents import LongText, Moment, RequestBody
 
 
+class PictureIn(RequestBody):
+    """A picture: PNG, JPEG, GIF or WebP."""
+
+    url: str = Field(
+        description="The picture itself, as a data: URL with base64.",
+        examples=["data:image/png;base64,iVBORw0KGgo…"],
+    )
+    name: str = Field(
+        default="",
+        max_length=200,
+        description="A file's name, or what it shows: what stands for it in texts.",
+        examples=["cat.png"],
+    )
+
+
 class MessageIn(RequestBody):
     """Something a person says to the agent."""
 
     text: LongText = Field(description="What they say.", examples=["Hi, I am Ada."])
+    pictures: list[PictureIn] = Field(
+        default_factory=list, description="What they show with it.", examples=[[]]
+    )
     stream: bool = Field(default=False, description="Answer as server-sent events.")
     created_at: Moment | None = Field(
         default=None,

@@ -27,7 +27,7 @@ from memserver.client import Client
 from memserver.client.blocking import Stream
 from memserver.client.events import ActionRequired, Thought, ToolCalled, TurnEnded, TurnQueued
 from memserver.client.models import Agent
-from memserver.errors import MemserverError, NotFound
+from memserver.errors import Conflict, MemserverError, NotFound
 
 WELCOME = "/help lists the commands, Ctrl-D leaves"
 
@@ -87,6 +87,8 @@ class _Session:
         self._client = chat.client
         self._display: PlainDisplay = chat.display or PlainDisplay(chat.console)
         self._left: Stream | None = None
+        self._interrupted = False
+        """Ctrl-C was pressed: once more leaves."""
 
     def pipe(self, lines: Iterable[str]) -> None:
         """Say each line, or do what it commands; the first error ends it."""
@@ -98,7 +100,6 @@ class _Session:
         """Read lines from a person until they leave."""
         self._greet()
         self._settle_first()
-        interrupted = False
         while True:
             try:
                 line = input(self._prompt())
@@ -107,12 +108,12 @@ class _Session:
                 return
             except KeyboardInterrupt:
                 self._console.print()
-                if interrupted:
+                if self._interrupted:
                     return
-                interrupted = True
+                self._interrupted = True
                 self._aside("Once more, or Ctrl-D, leaves.")
                 continue
-            interrupted = False
+            self._interrupted = False
             try:
                 self._take(line)
             except Quit:
@@ -206,7 +207,7 @@ class _Session:
     def _follow(
         self, stream: Stream, shown: int | None = None
     ) -> ActionRequired | TurnQueued | None:
-        """Show a turn until it ends or the user doesn't want to wait any longer; or it waits, for what is returned."""
+        """Show a turn until it ends or is cancelled; or it waits, for what is returned."""
         steps: int | None = None
         self._display.begin()
         try:
@@ -220,18 +221,30 @@ class _Session:
                         steps = event.steps
         except KeyboardInterrupt:
             self._display.end()
-            if self._chat.display is None:
-                raise
-            self._left = stream
-            self._aside(
-                f"Not waiting any longer. {self._chat.agent.name} continues, and the answer is shown with "
-                "the next one."
-            )
+            self._cancel(stream)
             return None
         finally:
             self._display.end()
         self._show_fullness(steps)
         return None
+
+    def _cancel(self, stream: Stream) -> None:
+        """Cancel the turn, as Ctrl-C says; twice leaves. Without a terminal once ends the command."""
+        self._interrupted = True
+        self._left = stream  # should it not be cancelled
+        try:
+            if stream.turn is None:
+                done = "What comes of it is shown with the next message."
+            else:
+                self._client.turns.cancel(self._chat.agent.id, stream.turn)
+                self._left, done = None, "Cancelled. Once more, or Ctrl-D, leaves."
+        except KeyboardInterrupt as error:
+            raise Quit from error
+        except Conflict:
+            done = "It has just ended. What came of it is shown with the next message."
+        if self._chat.display is None:
+            raise KeyboardInterrupt
+        self._aside(done)
 
     def _show_fullness(self, steps: int | None) -> None:
         if self._chat.display is None:

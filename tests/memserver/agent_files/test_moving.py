@@ -3,6 +3,8 @@
 import asyncio
 import re
 import tracemalloc
+from base64 import b64encode
+from hashlib import sha256
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,6 +18,7 @@ from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import Call, Held, ScriptedModel, say
 from tests.support.agent_files import closed, members, opened, packed, smallest, with_messages
+from tests.support.picture_files import png
 from tests.support.server import OneDatabase, Server, serving
 
 TABLES = ("agents", "agent_state", "collections", "sections", "section_edits", "messages", "turns",
@@ -541,6 +544,8 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
         "thought": "hm",
         "chat": "a",
         "chat_note": "[event] chat: another.",
+        "pictures": [{"digest": sha256(png()).hexdigest(), "media_type": "image/png", "width": 2, "height": 3,
+                      "name": "cat.png"}],
         "call": {"id": "c", "name": "n", "arguments": {"z": 1, "a": {"y": [], "b": "ü"}}, "state": "failed",
                  "result": "r", "waits_for": "client", "answer": {"ok": True}, "created_at": at[3],
                  "finished_at": at[4]},
@@ -556,6 +561,8 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
         "number": 8,
         "updated_at": at[7],
     }
+    picture = {"digest": sha256(png()).hexdigest(), "data": b64encode(png()).decode()}
+    values["pictures.jsonl"] = [picture]
     async with serving(database, ScriptedModel()) as server:
         made = await import_file(server, closed(values), keep_ids=True)
         assert made.status_code == 201, made.text

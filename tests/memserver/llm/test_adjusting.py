@@ -21,7 +21,7 @@ from memserver.errors import (
     SetupError,
 )
 from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
-from memserver.messages import PromptMessage, TokenUsage
+from memserver.messages import Picture, PromptMessage, TokenUsage
 from memserver.openai_http.endpoint import Endpoint
 from tests.support.http_app import Current
 from tests.support.model_contract import NOW, PROMPT, TOOLS
@@ -29,6 +29,12 @@ from tests.support.model_contract import NOW, PROMPT, TOOLS
 Body = dict[str, Any]
 Refusal = tuple[int, Any] | None
 PLAIN = PROMPT[:2]
+PICTURE = Picture("0" * 64, "image/png", 2, 3, data=b"png")
+SHOWN = [
+    PROMPT[0],
+    PromptMessage("user", "Look"),
+    PromptMessage("user", "This", pictures=(PICTURE,)),
+]
 
 
 def openai(message: str, status: int = 400, **more: Any) -> Refusal:
@@ -662,3 +668,37 @@ async def test_tools_that_a_template_can_not_render_have_their_own_schemas(made,
     assert [tool["function"]["name"] for tool in stub.last["tools"]] == [
         each.name for each in TOOLS
     ]
+
+
+@pytest.mark.parametrize("profile", [{}, {"roles": "alternating"}, {"system_role": "user"}])
+@pytest.mark.parametrize("mode", ["tools", "json_schema"])
+async def test_pictures_are_sent_as_parts_of_the_users_message(
+    made, stub: Stub, mode: str, profile: Any
+):
+    model = made(mode=mode, profile=profile)
+    await model.call_tool(SHOWN, TOOLS, max_tokens=50)
+    [parts] = [each["content"] for each in stub.last["messages"] if type(each["content"]) is list]
+    assert [part["type"] for part in parts][-2:] == ["text", "image_url"]
+    assert parts[-1]["image_url"]["url"] == "data:image/png;base64,cG5n"
+    assert model.takes_pictures
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        openai("Invalid content type. image_url is only supported by certain models."),
+        openai("Failed to deserialize: messages[1]: unknown variant `image_url`, expected `text`"),
+        openai("image input is not supported - hint: you may need to provide the mmproj", 500),
+        openai("m is not a multimodal model"),
+    ],
+)
+async def test_a_model_without_pictures_is_sent_words_and_known_for_it(
+    made, stub: Stub, refusal: Refusal
+):
+    stub.refuse = lambda body: refusal if "image_url" in json.dumps(body) else None
+    model = made(mode="tools")
+    await model.call_tool(SHOWN, TOOLS, max_tokens=50)
+    assert "can't see pictures" in json.dumps(stub.last)
+    assert not model.takes_pictures
+    await call(model)
+    assert model.profile.unusual() == {"pictures": False}

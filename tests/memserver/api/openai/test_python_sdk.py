@@ -7,6 +7,7 @@ from typing import Any
 import openai
 import pytest
 
+from memserver.api.openai import turns
 from memserver.client import Client
 from memserver.errors import ContextOverflow, ModelUnavailable, ProtocolViolation
 from memserver.testing.scripted import Broken, Call, ScriptedModel, say
@@ -231,7 +232,10 @@ def test_an_unknown_model_is_openais_error(database: OneDatabase):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_failed_turn_is_an_error_that_is_not_repeated(database: OneDatabase, stream: bool):
+def test_a_failed_turn_is_an_error_that_is_not_repeated(
+    database: OneDatabase, stream: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(turns, "FIRST_SECONDS", 60)
     down = ModelUnavailable("The model is down.", hint="Start it.")
     with speaking(database, down, say("Hello.")) as (sdk, server):
         with pytest.raises(openai.InternalServerError) as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ from memserver.testing.scripted import Broken, Call, Held, ScriptedModel, Step, 
 from memserver.testing.scripted_rules import echo, last_user_text
 from tests.support.client import once, served
 from tests.support.server import OneDatabase
-from tests.support.terminal import piped, terminal
+from tests.support.servers import wait_for
+from tests.support.terminal import piped, piping, terminal
 
 ASK = "you > "
 NOTE = Call(
@@ -118,7 +120,7 @@ class Waiting:
         return Held(self.first or say(f"late {text}"), held)
 
 
-def test_ctrl_c_stops_the_waiting_and_the_answer_comes_with_the_next_one(
+def test_ctrl_c_cancels_the_turn_and_keeps_the_chat_and_twice_leaves(
     tmp_path: Path, database: OneDatabase
 ):
     model = Waiting()
@@ -131,36 +133,33 @@ def test_ctrl_c_stops_the_waiting_and_the_answer_comes_with_the_next_one(
         shown.wait_for("sam is thinking")
         while not model.asked:
             shown.read(0)
-        shown.interrupt("Not waiting any longer.")
+        shown.interrupt("Cancelled.")
         shown.wait_for(ASK)
-        model.let_go()
         shown.type("two\n")
-        shown.wait_for("sam > late one")
         shown.wait_for("sam > re two")
         shown.wait_for(ASK)
         shown.interrupt("Once more")
         shown.wait_for(ASK)
         assert shown.end("\x03") == 0
         assert model.asked == ["one", "two"]
+        with Client(server.url) as client:
+            agent = client.agents.find("sam")
+            assert agent is not None
+            assert client.turns.get(agent.id, 1).stop_reason == "cancelled"
 
 
-def test_a_message_that_was_not_waited_for_and_failed_keeps_nothing_back(
+def test_ctrl_c_cancels_the_turn_of_a_single_message_and_ends_the_command(
     tmp_path: Path, database: OneDatabase
 ):
-    model = Waiting(first=ModelUnavailable("The model is down."))
-    with (
-        served(database, ScriptedModel(model)) as server,
-        terminal(tmp_path, "chat", "sam", "--url", server.url) as shown,
-    ):
-        shown.wait_for(ASK)
-        shown.type("one\n")
-        while not model.asked:
-            shown.read(0)
-        shown.interrupt(ASK)
-        model.let_go()
-        shown.type("two\n")
-        shown.wait_for("The model is down.")
-        shown.wait_for("sam > re two")
+    model = Waiting()
+    with served(database, ScriptedModel(model)) as server, Client(server.url) as client:
+        agent = client.agents.create("sam")
+        with piping(tmp_path, "chat", "sam", "--url", server.url, "-m", "one") as command:
+            assert wait_for(lambda: model.asked, 60)
+            command.send_signal(signal.SIGINT)
+            said, _ = command.communicate(timeout=60)
+        assert (command.returncode, said) == (130, "")
+        assert client.turns.get(agent.id, 1).stop_reason == "cancelled"
 
 
 def test_an_error_is_reported_and_the_conversation_continues(tmp_path: Path, database: OneDatabase):
