@@ -4,6 +4,7 @@ A call whose effect is in our own database is one transaction with its effect an
 as running before it starts.
 """
 
+import asyncio
 import logging
 from dataclasses import replace
 from functools import partial
@@ -33,9 +34,10 @@ from memserver.errors import (
     TurnTimeout,
 )
 from memserver.llm.base import Reply
-from memserver.messages import RESERVED, CallRecord, Entry, FunctionCall, WaitsFor
+from memserver.messages import RESERVED, CallRecord, Entry, FunctionCall, Picture, WaitsFor
 from memserver.storage.database import LazyTransaction
 from memserver.tools.foreign import cut, run_contained
+from memserver.tools.shown import take
 from memserver.tools.tool import RunnableTool, ToolContext, idle_tool
 
 logger = logging.getLogger(__name__)
@@ -198,8 +200,8 @@ class CallRun:
             alone=state.was_killed or state.has_died or tool.spec.name in deps.deadly,
         )
         async with state.deadline.cutting():
-            how, result = await _run(tool, call, context, deps.limits.calls)
-        return await state.close(message, how, result)
+            how, result, pictures = await _run(tool, call, context, deps.limits.calls)
+        return await state.close(replace(message, pictures=pictures), how, result)
 
     async def _stop_after(self, ended: Entry) -> str | None:
         """Why the turn ends after this step; None if another one follows, be it the alert's."""
@@ -237,19 +239,22 @@ class CallRun:
 
 async def _run(
     tool: RunnableTool, call: FunctionCall, context: ToolContext, limits: CallLimits
-) -> tuple[Literal["done", "failed"], str]:
+) -> tuple[Literal["done", "failed"], str, tuple[Picture, ...]]:
     """Run a call; a refused one of a transactional tool leaves no trace in the database.
 
     Returns:
-        How the call ended, and its result or the reason.
+        How the call ended, its result or the reason, and the pictures that it shows.
     """
     arguments = {name: value for name, value in call.arguments.items() if name not in RESERVED}
     try:
         if tool.transactional:
-            return "done", str(await tool.run(context, **arguments))
+            return "done", str(await tool.run(context, **arguments)), ()
         work = partial(tool.run, context, **arguments)
         result = await run_contained(tool.spec.name, work, tool.timeout or limits.seconds)
-        return "done", cut(result, limits.characters)
+        if not result.pictures:
+            return "done", cut(result.text, limits.characters), ()
+        text, pictures = await asyncio.to_thread(take, result, limits.pictures)
+        return "done", cut(text, limits.characters), pictures
     except REFUSALS as error:
         await context.transaction.roll_back()
-        return "failed", cut(error.message, limits.characters)
+        return "failed", cut(error.message, limits.characters), ()

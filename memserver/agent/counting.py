@@ -45,6 +45,7 @@ class Counting:
         written = self._written if message.call is not None and fields is None else 0
         shown = prompt_messages(message, form=self._form)
         tokens = await count_entry(shown, self._model, written=written, scale=self.factor)
+        tokens += sum(picture.tokens for picture in message.pictures)
         if fields is None:
             return replace(message, tokens=tokens, fields=None)
         if not fields.tokens:

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from memserver.memory.pictures import PictureLimits
 from memserver.messages import JsonObject
 from memserver.wire.agents import AgentOptions, HistoryForm, PromptOrder
 
@@ -73,10 +74,12 @@ class CallLimits:
     Attributes:
         seconds: how long, unless the tool says otherwise.
         characters: of its result.
+        pictures: each that it returns.
     """
 
     seconds: float = 60
     characters: int = 20_000
+    pictures: PictureLimits = field(default_factory=PictureLimits)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,4 +37,7 @@ async def with_pictures(
 def without_pictures(entry: Entry) -> Entry:
     """An entry that is too long for the window's pictures, as text."""
     tokens = max(0, entry.tokens - sum(each.tokens for each in entry.pictures))
+    if entry.call is not None:
+        call = replace(entry.call, result=(entry.call.result or "") + NOT_SHOWN)
+        return replace(entry, pictures=(), call=call, tokens=tokens)
     return replace(entry, pictures=(), text=entry.text + NOT_SHOWN, tokens=tokens)

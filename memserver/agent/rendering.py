@@ -59,10 +59,11 @@ def _as_calls(message: Entry, zone: tzinfo) -> list[PromptMessage]:
         return [_notice(message.text)]
     record, fields = message.call or _as_call(message), message.fields
     result = "OK" if record.state == "done" and not record.result else result_text(record)
-    return [
+    shown = [
         PromptMessage("assistant", "", record.call, fields),
         PromptMessage("tool", result, record.call),
     ]
+    return [*shown, _shown_by(message, record)] if message.pictures else shown
 
 
 def _compact(message: Entry, zone: tzinfo) -> list[PromptMessage]:
@@ -88,7 +89,8 @@ def _in_chat(message: Entry, _zone: tzinfo) -> list[PromptMessage]:
         return [PromptMessage("assistant", sent)] if sent else []
     given = {key: value for key, value in record.call.arguments.items() if key not in RESERVED}
     call = f"{record.call.name} {json.dumps(given, ensure_ascii=False)}"
-    return [_notice(f"You called {call}. {result_text(record)}")]
+    called = _notice(f"You called {call}. {result_text(record)}")
+    return [called, _shown_by(message, record)] if message.pictures else [called]
 
 
 RENDERERS: Mapping[EntryForm, Callable[[Entry, tzinfo], list[PromptMessage]]] = {
@@ -96,6 +98,12 @@ RENDERERS: Mapping[EntryForm, Callable[[Entry, tzinfo], list[PromptMessage]]] = 
     "compact": _compact,
     "chat": _in_chat,
 }
+
+
+def _shown_by(message: Entry, record: CallRecord) -> PromptMessage:
+    """The pictures of a call's result: endpoints take them in user messages alone."""
+    text = f"{EVENT_MARK}pictures: {record.call.name} shows you this."
+    return PromptMessage("user", text, pictures=message.pictures)
 
 
 def _notice(text: str) -> PromptMessage:

@@ -26,8 +26,8 @@ Size = tuple[int, int]
 class PictureLimits:
     """What one picture may be at most; with 0 bytes none is taken."""
 
-    max_bytes: int
-    max_pixels: int
+    max_bytes: int = 8_000_000
+    max_pixels: int = 40_000_000
 
 
 def marker(name: str = "") -> str:

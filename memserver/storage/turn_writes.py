@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg.types.json import Jsonb
 
 from memserver.messages import Entry, JsonObject, TokenUsage
+from memserver.storage import pictures
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import TurnRow
 from memserver.storage.leases import Lease, lease_lost
@@ -144,13 +145,14 @@ async def close_call(tx: Transaction, lease: Lease, message: Entry) -> None:
         LeaseLost: another worker serves the agent; nothing was written.
     """
     assert message.call is not None
+    await pictures.keep(tx, lease.tenant, message.pictures)
     cursor = await tx.execute(
         """WITH held AS (
                SELECT agent_id FROM agent_state
                WHERE agent_id = %(agent_id)s AND lease_owner = %(owner)s AND lease_epoch = %(epoch)s
                FOR UPDATE
            ), counted AS (
-               UPDATE messages m SET tokens = %(tokens)s FROM held
+               UPDATE messages m SET tokens = %(tokens)s, pictures = %(pictures)s FROM held
                WHERE m.agent_id = held.agent_id AND m.position = %(position)s
            )
            UPDATE tool_calls c SET state = %(state)s, result = %(result)s, epoch = %(epoch)s,
@@ -162,6 +164,7 @@ async def close_call(tx: Transaction, lease: Lease, message: Entry) -> None:
             "epoch": lease.epoch,
             "position": message.position,
             "tokens": message.tokens,
+            "pictures": pictures.jsonb(message.pictures),
             "state": message.call.state,
             "result": message.call.result,
             "finished_at": message.call.finished_at,

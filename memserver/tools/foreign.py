@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from memserver.errors import MemserverError, ToolError, ToolProcessEnded
 from memserver.foreign_code import outcome_of
 from memserver.text import clean
+from memserver.tools.shown import ToolResult, tool_result
 from memserver.watchdog import in_marked_turn
 
 logger = logging.getLogger(__name__)
@@ -30,12 +31,14 @@ logger = logging.getLogger(__name__)
 MOST_THREADS = 64
 """Sync functions that run at a time. One that hangs keeps its thread, since Python can't end it."""
 _threads = threading.BoundedSemaphore(MOST_THREADS)
-_abandoned: set["asyncio.Task[str]"] = set()
+_abandoned: set["asyncio.Task[ToolResult]"] = set()
 """Tasks of tools that were cancelled and have not yet."""
 
 
-async def run_contained(name: str, work: Callable[[], Awaitable[object]], seconds: float) -> str:
-    """What a tool returns, as text; after so many seconds it is cancelled, and not waited for.
+async def run_contained(
+    name: str, work: Callable[[], Awaitable[object]], seconds: float
+) -> ToolResult:
+    """What a tool returns, as text and pictures; after so many seconds it is cancelled, and not waited for.
 
     Raises:
         ToolError: it raised, hung, or returned what is no text and no JSON.
@@ -121,13 +124,13 @@ def as_text(result: object) -> str:
         raise ToolError(f"It returned a {kind} that is no JSON: {error}") from error
 
 
-async def _as_task(work: Callable[[], Awaitable[object]]) -> str:
+async def _as_task(work: Callable[[], Awaitable[object]]) -> ToolResult:
     try:
         result = await work()
         if result is None or isinstance(result, str):
-            return as_text(result)
-        text: str = await in_thread(lambda: as_text(result))
-        return text
+            return ToolResult(as_text(result))
+        made: ToolResult = await in_thread(lambda: tool_result(result, as_text))
+        return made
     except (SystemExit, KeyboardInterrupt) as error:
         # From a task these would end the server.
         raise _make_portable(error) from error
@@ -154,7 +157,7 @@ def _make_portable(error: BaseException) -> BaseException:
     return ToolError(f"{type(error).__name__}: {error}")
 
 
-def _forget(task: "asyncio.Task[str]") -> None:
+def _forget(task: "asyncio.Task[ToolResult]") -> None:
     _abandoned.discard(task)
     if not task.cancelled():
         task.exception()  # else asyncio logs that nobody looked at it

@@ -1,6 +1,6 @@
 """Python functions as tools: what the author of one writes.
 
-    from memserver.tools.function import AgentContext, tool
+    from memserver.tools.function import AgentContext, ToolPicture, tool
 
     @tool
     def roll(sides: int, context: AgentContext) -> int:
@@ -28,9 +28,11 @@ from memserver.messages import ToolSpec
 from memserver.tools import own_process
 from memserver.tools.agent_memory import AgentMemory
 from memserver.tools.foreign import in_thread
+from memserver.tools.shown import ToolPicture
 from memserver.tools.signature import Signature, place_of, read_signature
 from memserver.tools.tool import RunnableTool, ToolContext, call_schema
 
+__all__ = ["AgentContext", "ToolPicture", "tool"]
 MARK = "__memserver_tool__"
 
 T = TypeVar("T")
@@ -97,7 +99,7 @@ def tool(
     """Make a tool of a function, sync or async.
 
     The model is shown its name, its docstring, its typed parameters, and what a docstring in the style of
-    Google, NumPy or Sphinx says of each. A sync function runs in a thread. It returns text, or anything that is JSON; raising
+    Google, NumPy or Sphinx says of each. A sync function runs in a thread. It returns text, anything that is JSON, or pictures; raising
     is a failed call, whose message the model reads.
 
     Args:

@@ -163,7 +163,7 @@ class _Shared:
         self.busy = 0
         self.used_at = time.monotonic()
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> object:
         """Call a tool; over a new connection, if the old one is dead. Raises ToolError."""
         self.busy += 1
         try:

@@ -35,8 +35,8 @@ async def run(
     arguments: Mapping[str, Any],
     facts: Mapping[str, Any],
     memory: AgentMemory,
-) -> str:
-    """What a function, at a place as `importable_name` says it, returns, as text.
+) -> object:
+    """What a function, at a place as `importable_name` says it, returns, as text and pictures.
 
     Raises:
         ToolError: it failed.
@@ -57,7 +57,7 @@ async def run(
         while True:
             kind, *said = await _receive(process.stdout)
             if kind == "done":
-                return str(said[0])
+                return said[0]
             if kind == "failed":
                 raise ToolError(said[0])
             await _send(process.stdin, await _answer(memory, *said))

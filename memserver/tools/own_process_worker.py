@@ -69,7 +69,7 @@ def main() -> None:
 
 async def _run(
     place: tuple[str, str], arguments: dict[str, Any], facts: dict[str, Any], memory: RemoteMemory
-) -> tuple[str, str]:
+) -> tuple[str, object]:
     context = AgentContext(
         **facts,
         memory=cast("AgentMemory", memory),

@@ -277,7 +277,7 @@ async def _running(
             mcp=mcp,
             networks=settings.tool_networks,
             import_max_bytes=settings.import_max_bytes,
-            pictures=PictureLimits(settings.picture_max_bytes, settings.picture_max_pixels),
+            pictures=_picture_limits(settings),
             front_ends=FrontEnds(settings.front_end_requests, settings.agents_per_template),
             ping_seconds=settings.stream_ping_seconds,
             cancel_on_hang_up=settings.cancel_on_hang_up,
@@ -316,8 +316,14 @@ def _limits(settings: Settings) -> Limits:
         auto_recall_floor=settings.auto_recall_floor,
         turn_timeout=settings.turn_timeout,
         waiting_call_seconds=settings.waiting_call_seconds,
-        calls=CallLimits(settings.tool_timeout, settings.tool_result_characters),
+        calls=CallLimits(
+            settings.tool_timeout, settings.tool_result_characters, _picture_limits(settings)
+        ),
     )
+
+
+def _picture_limits(settings: Settings) -> PictureLimits:
+    return PictureLimits(settings.picture_max_bytes, settings.picture_max_pixels)
 
 
 def _upkeep(settings: Settings, database: Database, archival: ArchivalStorage) -> VectorUpkeep:

@@ -17,6 +17,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 HERE = "127.0.0.1/32"
 """The network to reach it in."""
 
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
+"""A PNG of one pixel."""
+
 demo = MCPServer("demo", log_level="CRITICAL")
 
 
@@ -41,7 +44,7 @@ def break_down() -> str:
 @demo.tool()
 def look() -> ImageContent:
     """Give a picture."""
-    return ImageContent(type="image", data="AAAA", mime_type="image/png")
+    return ImageContent(type="image", data=DOT, mime_type="image/png")
 
 
 @demo.tool(name="odd.name/with spaces")

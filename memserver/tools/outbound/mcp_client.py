@@ -7,6 +7,7 @@ Owns both transports and, for those that users name, the check of the address. L
 import asyncio
 import json
 import logging
+from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Self
@@ -34,6 +35,7 @@ from memserver.tools.outbound.mcp import (
 )
 from memserver.tools.outbound.mcp_bounds import Limited, bound_message
 from memserver.tools.outbound.reasons import drop_urls, for_log, reason
+from memserver.tools.shown import ToolPicture
 
 logger = logging.getLogger(__name__)
 # The SDK writes down whole URLs, those of redirects too, which may hold secrets. What failed is said here.
@@ -112,7 +114,7 @@ class SdkConnection:
                 break
         return found
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> str:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> object:
         """Call a tool; gives its answer as text.
 
         Raises:
@@ -122,7 +124,7 @@ class SdkConnection:
         if self.dead.is_set():
             raise NotDelivered
         result: CallToolResult = await self._answer_to(self._live.call_tool(name, dict(arguments)))
-        return result_text(result)
+        return result_of(result)
 
     async def close(self) -> None:
         """End it; one that does not end in time is cut off."""
@@ -187,15 +189,21 @@ async def _any_result(_name: str, _result: CallToolResult) -> None:
     """Take a tool's result as it is; a model reads its text."""
 
 
-def result_text(result: CallToolResult) -> str:
-    """What a tool has answered, as text. Raises ToolError: the tool says that it failed."""
-    parts = [_block_text(block) for block in result.content]
+def result_of(result: CallToolResult) -> object:
+    """What a tool has answered, as text, or as texts and pictures. Raises ToolError: the tool says that it failed."""
+    parts = [_block_text(block) for block in result.content if block.type != "image"]
     text = "\n".join(part for part in parts if part)
     if not text and result.structured_content is not None:
         text = json.dumps(result.structured_content, ensure_ascii=False)
     if result.is_error:
         raise ToolError(text or "The tool failed and does not say why.")
-    return text
+    try:
+        pictures = [
+            ToolPicture(b64decode(each.data)) for each in result.content if each.type == "image"
+        ]
+    except ValueError as error:
+        raise ToolError("It returned a picture that is no base64.") from error
+    return [*([text] if text else []), *pictures] if pictures else text
 
 
 @asynccontextmanager

@@ -9,8 +9,9 @@ import openai
 import pytest
 
 from memserver.messages import Picture
-from memserver.testing.scripted import ScriptedModel
+from memserver.testing.scripted import Call, ScriptedModel, say
 from memserver.testing.scripted_rules import echo
+from memserver.tools.function import MARK, ToolPicture, tool
 from tests.support.agent_files import opened
 from tests.support.picture_files import data_url, gif, jpeg, message, png, webp
 from tests.support.server import OneDatabase, Server, serving
@@ -201,3 +202,35 @@ async def test_pictures_for_a_model_that_takes_none_are_refused(database: OneDat
             answer.json()["error"]["message"] == "pictures[0]: the agent's model takes no pictures."
         )
         assert (await server.get("sam"))["message_count"] == kept(server) == 0
+
+
+@tool(attached=True)
+def photograph(what: str) -> list[object]:
+    """Take a photograph.
+
+    Args:
+        what: of what.
+    """
+    return [f"Here is {what}.", ToolPicture(CAT, "cat.png"), ToolPicture(b"<svg/>")]
+
+
+async def test_a_tool_shows_pictures_which_stay_in_view_and_move_with_the_agent(
+    database: OneDatabase,
+):
+    call = Call("photograph", {"what": "Tom", "request_heartbeat": True})
+    model = ScriptedModel([call, say("A cat."), say("As I said."), say("A cat, it was.")])
+    async with serving(database, model, [getattr(photograph, MARK).tool]) as server:
+        agent = await server.create_agent(name="sam")
+        answer = await server.say(agent, "Show me Tom.")
+        assert [each.data for each in seen(server)[-1]] == [CAT]
+        [result, _] = [each["tool_call"]["result"] for each in answer["messages"]]
+        assert result.startswith("Here is Tom.\n[picture: cat.png]\n[picture]\n")
+        assert "[picture 2 was not taken: SVG" in result
+        await server.say(agent, "What was it?")
+        assert [each.data for shown in seen(server) for each in shown] == [CAT]
+        file = (await server.http.get(f"/v1/agents/{agent}/export")).content
+        await server.http.delete(f"/v1/agents/{agent}")
+        assert kept(server) == 0
+        made = (await server.http.post("/v1/agents/import", content=file)).json()
+        await server.say(made["agent"]["id"], "And now?")
+        assert [each.data for shown in seen(server) for each in shown] == [CAT]

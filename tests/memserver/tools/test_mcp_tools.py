@@ -74,7 +74,7 @@ async def test_a_server_of_the_settings_is_listed_attached_called_and_started_ag
     assert one == ("done", "3")
     assert broken[0] == "failed"
     assert "break_down" in broken[1]
-    assert picture == ("done", "[image of type image/png: no text]")
+    assert picture == ("done", "[picture]")
     assert died[0] == "failed"
     assert "whether the call took effect is not known" in died[1]
     assert two == ("done", "7")

@@ -9,10 +9,11 @@ import pytest
 from memserver.errors import ToolError, ToolProcessEnded
 from memserver.tools import own_process
 from memserver.tools.agent_memory import AgentMemory
+from memserver.tools.shown import ToolResult
 from tests.support import deadly_tools
 
 
-async def run(name: str) -> str:
+async def run(name: str) -> object:
     facts: dict[str, Any] = {"agent_id": uuid4(), "tenant": "default", "turn": 1, "call_id": "a"}
     facts["now"] = datetime.now(UTC)
     place = (deadly_tools.__name__, name)
@@ -35,7 +36,7 @@ async def test_a_function_that_can_not_be_found_there_has_failed_and_ended_nothi
 
 
 async def test_what_asks_a_whole_service_to_end_is_no_end_of_a_functions_own() -> None:
-    assert await run("be_asked_to_end") == "alive"
+    assert await run("be_asked_to_end") == ToolResult("alive")
 
 
 def test_only_what_another_process_finds_by_its_name_runs_there() -> None:
