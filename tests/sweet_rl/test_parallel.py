@@ -18,7 +18,7 @@ from sweet_rl.sampling.samplers import Sampler
 from sweet_rl.task_sets import Environment
 from tests.sweet_rl.small_run import small
 
-SAMPLING = {"candidates", "rft-matched", "validate", "evaluate"}
+SAMPLING = {"candidates", "rft-matched", "validate", "evaluate", "grid"}
 
 
 @dataclass
