@@ -7,7 +7,7 @@ rate doesn't say, why it isn't higher, `behaviour` does: the kind of each messag
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from math import isclose
@@ -15,9 +15,8 @@ from typing import Literal
 
 from memserver.messages import JsonObject
 from memserver_evals.colbench.backend.families import Family, SlotValue
-from memserver_evals.colbench.backend.generator import SlotTask
 from memserver_evals.colbench.backend.rules import MAX_TURNS, answer_in, gives_answer
-from memserver_evals.colbench.backend.slot_human import asked_for
+from memserver_evals.colbench.backend.slot_human import SlotTask
 from sweet_rl.trajectories import ChatMessage, Pair, Ranked, Trajectory
 
 DISCOUNT = 0.95
@@ -40,9 +39,9 @@ def values_of(
 ) -> tuple[float, ...]:
     """What each of several next messages is worth, 0 to 1."""
     asked = [message["content"] for message in before if message["role"] == "assistant"]
-    known = {slot.name for text in asked if (slot := asked_for(task.family.slots, text))}
+    known = task.known_after(asked)
     left = (task.example.max_turns or MAX_TURNS) - len(asked)
-    return tuple(_value(task, known, left, text) for text in candidates)
+    return tuple(_value(task, known, len(asked), left, text) for text in candidates)
 
 
 def gains_of(task: SlotTask, played: Trajectory) -> tuple[float, ...]:
@@ -54,11 +53,11 @@ def gains_of(task: SlotTask, played: Trajectory) -> tuple[float, ...]:
     return tuple(gains)
 
 
-def _value(task: SlotTask, known: set[str], left: int, text: str) -> float:
-    """Of one message, when the agent has so many left, this one among them."""
+def _value(task: SlotTask, known: _Known, said: int, left: int, text: str) -> float:
+    """Of one message, when the agent has said so many and has so many left, this one among them."""
     if gives_answer(text) or left <= 1:
         return _worth(share_right(task, answer_in(text)) or 0, 0)
-    slot = asked_for(task.family.slots, text)
+    slot = task.answer(text, said + 1, known).slot
     found = known | ({slot.name} if slot else set())
     missing = len(task.family.slots) - len(found)
     questions = min(missing, left - 2)
@@ -113,10 +112,8 @@ def agreement(ranked: Iterable[Ranked]) -> JsonObject:
         if record.oracle is None or len(set(record.oracle)) == 1:
             continue
         both = list(zip(record.oracle, record.advantages, strict=True))
-        for (a, x), (b, y) in combinations(both, 2):
-            if a != b:
-                pairs += 1
-                alike += 0.5 if x == y else float((a > b) == (x > y))
+        found = list(orders(record.oracle, record.advantages))
+        pairs, alike = pairs + len(found), alike + sum(found)
         states += 1
         top = max(record.oracle)
         best += max(both, key=lambda one: one[1])[0] == top
@@ -128,6 +125,13 @@ def agreement(ranked: Iterable[Ranked]) -> JsonObject:
         "best": best / states if states else None,
         "chance_of_best": drawn / states if states else None,
     }
+
+
+def orders(oracle: Sequence[float], scores: Sequence[float]) -> Iterator[float]:
+    """For each two that the oracle tells apart whether they are in its order: 1, 0, or .5 for a tie."""
+    for (a, x), (b, y) in combinations(zip(oracle, scores, strict=True), 2):
+        if a != b:
+            yield 0.5 if x == y else float((a > b) == (x > y))
 
 
 def behaviour(plays: Iterable[Trajectory], slots: Slots) -> JsonObject:
@@ -147,11 +151,11 @@ def behaviour(plays: Iterable[Trajectory], slots: Slots) -> JsonObject:
 
 def kind_of(task: SlotTask, before: Sequence[ChatMessage], text: str) -> Kind:
     asked = [message["content"] for message in before if message["role"] == "assistant"]
-    known = {slot.name for each in asked if (slot := asked_for(task.family.slots, each))}
+    known = task.known_after(asked)
     answers = gives_answer(text)
     if answers or _is_last(task, len(asked)):
         return _kind_of_answer(task, known, text) if answers else "no answer"
-    slot = asked_for(task.family.slots, text)
+    slot = task.answer(text, len(asked) + 1, known).slot
     if slot is None:
         return "idle"
     return "repeated" if slot.name in known else "question"

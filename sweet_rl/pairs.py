@@ -54,6 +54,11 @@ def trajectory_pairs(
     ]
 
 
+def some(pairs: Sequence[Pair], most: int | None) -> list[Pair]:
+    """So many of them, drawn from all: those of a smaller number are among those of a larger one."""
+    return list(pairs) if most is None else Random(0).sample(pairs, len(pairs))[:most]
+
+
 @dataclass(frozen=True, slots=True)
 class PairRule:
     count: int = 4  # pairs for each state, at most

@@ -22,6 +22,7 @@ from pydantic import (
 
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
+from memserver_evals.colbench.backend.long_tasks import DesignName
 from memserver_evals.colbench.backend.rules import MAX_TURNS
 from memserver_evals.colbench.backend.scripted import NOISY, Habits
 from sweet_rl.pairs import PairRule
@@ -52,6 +53,8 @@ class Generated(_Part):
     seed: NonNegativeInt = 0  # another one makes other tasks
     # messages that the agent has beyond one for each hidden constant
     spare_turns: NonNegativeInt | None = 2
+    design: DesignName | None = None  # of ColBench-long; None: short functions
+    unseen: NonNegativeInt = 0  # of ColBench-long: further test tasks, with modules never trained
 
 
 class Published(_Part):
@@ -104,11 +107,13 @@ class WarmStart(Training):
     early: Share = NOISY.early  # the chance that the agent answers too early, at each message
     idle: Share = NOISY.idle  # that it asks what doesn't help
     miscopy: Share = NOISY.miscopy  # that its answer has a wrong constant
+    vague: Share = 0  # that it asks in words that the human may evade
+    wrong: Share = 0  # that it asks for the other thing that the human may mean
     only_solved: bool = False  # learn the dialogues that ended well alone
 
     @property
     def habits(self) -> Habits:
-        return Habits(self.early, self.idle, self.miscopy)
+        return Habits(self.early, self.idle, self.miscopy, self.vague, self.wrong)
 
     @model_validator(mode="after")
     def _is_an_adapter(self) -> Self:
@@ -141,6 +146,7 @@ class Trajectories(Preference):
     """One that learns from whole collaborations. `every_success`: pair each success, not the first alone."""
 
     every_success: bool = False
+    most: PositiveInt | None = None  # pairs to learn from, drawn from all
 
 
 class Critic(Trajectories):
@@ -188,6 +194,11 @@ class Actor(Preference):
     def rule(self) -> PairRule:
         by_index = self.draws == "indices"
         return PairRule(self.pairs, self.margin, self.absolute_margin, self.top, by_index)
+
+
+class Gate(_Part):
+    plays: PositiveInt = 200  # validation tasks that the policy plays
+    states_of: PositiveInt = 40  # of these, in whose states messages are drawn
 
 
 class Evaluate(_Part):
@@ -261,6 +272,7 @@ class Recipe(_Part):
     # rejection fine-tuning that may also draw what SWEET-RL draws as candidates
     rft_matched: Training | None = None
     evaluate: Evaluate = Evaluate()
+    gate: Gate = Gate()
     grid: Grid | None = None
     values: Values | None = None
     kept: Mapping[
@@ -282,6 +294,8 @@ class Recipe(_Part):
         scripted = self.collect.by == "scripted" or self.rank.by == "oracle"
         if scripted and not isinstance(self.tasks, Generated):
             raise ValueError("collect.by: scripted and rank.by: oracle need generated tasks")
+        if isinstance(self.tasks, Generated) and self.tasks.unseen and self.tasks.design is None:
+            raise ValueError("tasks.unseen needs a design: short functions have no modules")
         if self.collect.by == "file" and isinstance(self.tasks, Generated):
             raise ValueError("collect.by: file needs published tasks")
         if (self.grid or self.values) and not isinstance(self.tasks, Generated):

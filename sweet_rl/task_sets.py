@@ -1,6 +1,6 @@
 """The tasks of a recipe: which there are in each split, who answers the agent, and where its code is run."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,17 +12,18 @@ from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import BackendExample, load_backend
-from memserver_evals.colbench.backend.generator import SlotTask, generate
+from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.colbench.backend.grading import Grader
 from memserver_evals.colbench.backend.humans import Human, ModelHuman
+from memserver_evals.colbench.backend.long_tasks import LongSplit, generate_long
 from memserver_evals.colbench.backend.rules import MAX_TURNS
-from memserver_evals.colbench.backend.slot_human import SlotHuman
+from memserver_evals.colbench.backend.slot_human import SlotHuman, SlotTask
 from memserver_evals.colbench.backend.task import BackendTask
 from memserver_evals.colbench.chat import PartModel
 from memserver_evals.colbench.sandbox.pool import Sandbox
 from sweet_rl.recipe import Generated, Recipe
 
-Split = Literal["warm-start", "train", "validation", "test"]
+Split = Literal["warm-start", "train", "validation", "test", "unseen"]
 
 
 @dataclass(frozen=True)
@@ -48,15 +49,30 @@ def make_tasks(recipe: Recipe, split: Split, data: Path | None = None) -> TaskSe
     tasks = recipe.tasks
     if not isinstance(tasks, Generated):
         return _published(recipe, split, data)
-    if split == "warm-start":
-        count = recipe.warm_start.tasks if recipe.warm_start else 0
-        made = generate(
-            "train", count, first=tasks.train, seed=tasks.seed, spare_turns=tasks.spare_turns
+    first = tasks.train if split == "warm-start" else 0
+    of: LongSplit = "train" if split == "warm-start" else split
+    count = _count(recipe, tasks, split)
+    made: Sequence[SlotTask]
+    if tasks.design is not None:
+        made = generate_long(
+            of, count, tasks.design, first=first, seed=tasks.seed, spare_turns=tasks.spare_turns
         )
+    elif of != "unseen":
+        made = generate(of, count, first=first, seed=tasks.seed, spare_turns=tasks.spare_turns)
     else:
-        count = {"train": tasks.train, "validation": tasks.validation, "test": tasks.test}[split]
-        made = generate(split, count, seed=tasks.seed, spare_turns=tasks.spare_turns)
+        made = ()
     return TaskSet(tuple(task.example for task in made), {task.example.id: task for task in made})
+
+
+def _count(recipe: Recipe, tasks: Generated, split: Split) -> int:
+    if split == "warm-start":
+        return recipe.warm_start.tasks if recipe.warm_start else 0
+    return {
+        "train": tasks.train,
+        "validation": tasks.validation,
+        "test": tasks.test,
+        "unseen": tasks.unseen,
+    }[split]
 
 
 def identity_of(recipe: Recipe, split: Split) -> JsonObject:
@@ -64,6 +80,8 @@ def identity_of(recipe: Recipe, split: Split) -> JsonObject:
     if not isinstance(tasks, Generated):
         return tasks.model_dump(mode="json")
     kept = {"kind": tasks.kind, "seed": tasks.seed, "spare_turns": tasks.spare_turns}
+    if tasks.design is not None:
+        kept["design"] = tasks.design
     if split == "warm-start":
         return kept | {"first": tasks.train}
     return kept | {split: getattr(tasks, split)}

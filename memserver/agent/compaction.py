@@ -14,7 +14,7 @@ from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.inspect_context import inspect_context
 from memserver.errors import ContextOverflow, NotFound
 from memserver.memory.queue import Budget, entries_to_evict
-from memserver.memory.summary import Summarizer
+from memserver.memory.summary import Summarizer, Summary
 from memserver.messages import Entry
 from memserver.storage import turn_writes
 from memserver.storage.jobs import Job, JobRun
@@ -50,7 +50,7 @@ async def evict(
         lease: the turn's that evicts, if one does.
 
     Returns:
-        The event; None if nothing was changed, since the queue starts elsewhere by now.
+        The event; None if nothing was changed, since the queue is another one by now.
 
     Raises:
         LeaseLost: another worker serves the agent; nothing was changed.
@@ -58,17 +58,10 @@ async def evict(
     """
     agent = view.snapshot.agent
     count = entries_to_evict(queue[: overflow_at(queue, budget)], budget)
-    summarizer = Summarizer(
-        deps.models.get(deps.summary_model or agent.model, agent.tenant),
-        deps.prompts,
-        view.zone,
-        scale=None if deps.summary_model else budget.scale,
-        method=deps.summary_method,
-    )
     async with deadline.cutting():
-        limit = summary_limit(budget)
-        summary = await summarizer.fold(view.snapshot.summary, queue[:count], limit)
+        summary = await fold(deps, view, budget, view.snapshot.summary, queue[:count])
     eviction = Eviction(
+        history_version=view.snapshot.state.history_version,
         old_start=view.snapshot.state.queue_start,
         new_start=queue[count].position,
         summary=summary.text,
@@ -82,6 +75,21 @@ async def evict(
     if not done:
         return None
     return MemoryChanged(evicted=count, summary=summary.method, failure=summary.failure)
+
+
+async def fold(
+    deps: TurnDependencies, view: AgentView, budget: Budget, old: str, messages: Sequence[Entry]
+) -> Summary:
+    """The summary of an old one and of messages, by whoever summarises for this agent."""
+    agent = view.snapshot.agent
+    summarizer = Summarizer(
+        deps.models.get(deps.summary_model or agent.model, agent.tenant),
+        deps.prompts,
+        view.zone,
+        scale=None if deps.summary_model else budget.scale,
+        method=deps.summary_method,
+    )
+    return await summarizer.fold(old, messages, summary_limit(budget))
 
 
 class CompactionJob:

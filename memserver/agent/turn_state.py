@@ -15,6 +15,7 @@ from memserver.errors import LeaseLost
 from memserver.memory.queue import Budget
 from memserver.memory.results import READ_TOOL
 from memserver.messages import CallState, Entry
+from memserver.storage import recall
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import ClaimedTurn
 from memserver.storage.snapshots import read_snapshot
@@ -155,10 +156,14 @@ class TurnState:
         """Read again what a tool, the API, another agent or an eviction may have changed."""
         async with self.deps.database.tenant(self.lease.tenant) as tx:
             found = await read_snapshot(tx, self.turn.agent_id)
-        if found is None:
-            raise LeaseLost("The agent was deleted.")
-        snapshot, _ = found
-        start = snapshot.state.queue_start
+            if found is None:
+                raise LeaseLost("The agent was deleted.")
+            snapshot, _ = found
+            start = snapshot.state.queue_start
+            if snapshot.state.history_version != self.view.snapshot.state.history_version:
+                before = await recall.queue(tx, self.turn.agent_id, start, self.first)
+                ours = [each for each in self.queue if each.position >= self.first]
+                self.queue = [*as_sent(before, self.model), *ours]
         if start != self.queue_start:
             self.warned = snapshot.state.pressure_warned
             self.queue = [  # what is asked stays in sight while it is answered

@@ -127,6 +127,20 @@ class Agents(Resource[TransportT]):
         return delete("/agents/{agent}", agent=agent)
 
     @method
+    def fork(
+        self, agent: Id, name: str | None = None, *, position: int | None = None
+    ) -> Request[Agent]:
+        """Make another agent whose history ends at a message of this one, with this one's memory.
+
+        Args:
+            agent: which; it stays as it is.
+            name: the new one's; made up when left out.
+            position: of the last message that it has; left out: of the last turn that has ended.
+        """
+        body = given(name=name, position=position)
+        return post("/agents/{agent}/fork", Agent, body, agent=agent)
+
+    @method
     def context(self, agent: Id) -> Request[ContextView]:
         """What the agent's prompt holds now, part by part, in text and tokens."""
         return get("/agents/{agent}/context", ContextView, agent=agent)

@@ -8,6 +8,7 @@ from uuid import UUID
 from memserver.client.methods import Resource, TransportT, items, method, streamed
 from memserver.client.models import (
     Answer,
+    Erased,
     FoundMessage,
     Message,
     Page,
@@ -128,6 +129,31 @@ class Messages(Resource[TransportT]):
             key=idempotency_key or new_key(),
         )
 
+    @method
+    def delete(self, agent: Id, position: int, *, redact: bool = False) -> Request[Erased]:
+        """Delete one message, with its call and its result; `redact` leaves a placeholder in its place."""
+        return _erased(f"{_MESSAGES}/{{position}}", redact, agent=agent, position=position)
+
+    @method
+    def delete_many(
+        self,
+        agent: Id,
+        *,
+        positions: Sequence[int] = (),
+        turns: Sequence[int] = (),
+        redact: bool = False,
+    ) -> Request[Erased]:
+        """Delete messages and whole exchanges: all that are named, or none if one is not there.
+
+        Args:
+            agent: whose.
+            positions: of messages.
+            turns: all of whose messages go.
+            redact: leave a placeholder in each place, which the agent reads.
+        """
+        body = {"positions": [*positions], "turns": [*turns], "redact": redact}
+        return post(f"{_MESSAGES}/delete", Erased, body, agent=agent)
+
 
 class Turns(Resource[TransportT]):
     """Turns: what became of a message."""
@@ -147,6 +173,11 @@ class Turns(Resource[TransportT]):
             Conflict: it has ended otherwise (`turn_ended`).
         """
         return post(f"{_TURN}/cancel", Turn, agent=agent, turn=turn)
+
+    @method
+    def delete(self, agent: Id, turn: int, *, redact: bool = False) -> Request[Erased]:
+        """Delete a whole exchange: all messages of a turn that has ended."""
+        return _erased(_TURN, redact, agent=agent, turn=turn)
 
     @streamed
     def events(self, agent: Id, turn: int, *, after: int | None = None) -> Request[None]:
@@ -295,6 +326,11 @@ class Recall(Resource[TransportT]):
 def _as_page(body: object) -> Page[FoundMessage, str]:
     """Of a search's results what a list has."""
     return Page[FoundMessage, str].model_validate(body)
+
+
+def _erased(path: str, redact: bool, **ids: Id | int) -> Request[Erased]:
+    """A request that deletes messages."""
+    return Request("DELETE", path, Erased.model_validate, ids, {"redact": redact})
 
 
 def _followed(path: str, body: JsonObject, key: str | None, **ids: Id | int) -> Request[None]:

@@ -292,6 +292,11 @@ async def _first_with_key(tx: Transaction, agent_id: UUID, envelope: Envelope) -
     row = await cursor.fetchone()
     if row is None:
         raise Conflict("The agent was deleted and made again meanwhile.")
+    if row["fingerprint"] is None:
+        raise Conflict(
+            f"The message of the idempotency key {envelope.key!r} was deleted.",
+            hint="Take a fresh key to say it again.",
+        )
     if row["fingerprint"] != envelope.fingerprint:
         raise Conflict(
             f"The idempotency key {envelope.key!r} was used with another request.",

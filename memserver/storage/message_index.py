@@ -29,6 +29,7 @@ class Pending:
     agent_id: UUID
     reached: int  # how far the index goes: positions before it are in
     settled: int  # before this position nothing more will come
+    version: int  # of the history: another one after something was deleted
     languages: Sequence[str] = ()  # that occur in what is indexed
     # Of the agent's own collection, and so of its messages; auto: each has its own
     language: str = AUTO
@@ -38,11 +39,11 @@ class Pending:
 
 
 PENDING = f"""
-SELECT w.agent_id, w.reached, w.settled, w.languages, w.language, m.position, m.content
+SELECT w.agent_id, w.reached, w.settled, w.version, w.languages, w.language, m.position, m.content
 FROM (SELECT i.agent_id, {{reached}} AS reached, i.languages,
              (SELECT c.language FROM agents a JOIN collections c ON c.id = a.collection_id
               WHERE a.id = i.agent_id) AS language,
-             (s.done_turn + 1) * {PLACES_PER_TURN} AS settled
+             (s.done_turn + 1) * {PLACES_PER_TURN} AS settled, s.history_version AS version
       FROM recall_index i JOIN agent_state s ON s.agent_id = i.agent_id {{joined}}
       WHERE i.waiting AND {{reached}} < (s.done_turn + 1) * {PLACES_PER_TURN}
       ORDER BY i.agent_id LIMIT {AGENTS_AT_ONCE}) w
@@ -57,7 +58,7 @@ ORDER BY w.agent_id, m.position LIMIT %(limit)s
 _WITHOUT_WORDS = PENDING.format(reached="i.indexed_to", joined="")
 
 
-_OF_AGENT = ("agent_id", "reached", "settled", "languages", "language")
+_OF_AGENT = ("agent_id", "reached", "settled", "version", "languages", "language")
 
 
 async def is_due(tx: Transaction, quiet: float, at_latest: float) -> bool:
@@ -107,10 +108,12 @@ def group_pending(rows: Sequence[dict[str, object]], limit: int) -> list[Pending
 
 
 async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]) -> None:
-    """Index the texts and words of an agent's next messages, unless another one has meanwhile.
+    """Index the texts and words of an agent's next messages, unless another one has meanwhile or some were deleted.
 
     `detected`: the language of each, as Postgres names its text search configurations.
     """
+    if not await lock_unchanged(tx, [pending]):
+        return
     lexed_in, present = await choose(tx, pending.language, pending.languages, detected)
     if pending.language != AUTO and pending.language not in present:
         present = [*present, pending.language]
@@ -118,6 +121,18 @@ async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]
         "SELECT index_messages(%s, %s::bigint[], %s::text[], %s::text[], %s)",
         [pending.agent_id, pending.positions, lexed_in, present, pending.until],
     )
+
+
+async def lock_unchanged(tx: Transaction, pending: Sequence[Pending]) -> frozenset[UUID]:
+    """The agents of whose history nothing was deleted since it was read; until the transaction ends nothing is."""
+    agents = [each.agent_id for each in pending]
+    await tx.execute(
+        "SELECT 1 FROM recall_index WHERE agent_id = ANY (%s) ORDER BY agent_id FOR UPDATE",
+        [agents],
+    )
+    query = """SELECT agent_id FROM agent_state JOIN unnest(%s::uuid[], %s::bigint[]) AS p (agent_id, version)
+               USING (agent_id) WHERE history_version = p.version"""
+    return frozenset(await fetch_values(tx, query, [agents, [each.version for each in pending]]))
 
 
 async def finish(tx: Transaction, model: str | None, dimension: int) -> None:

@@ -13,7 +13,7 @@ from psycopg.rows import DictRow
 
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.message_index import PENDING, Pending, group_pending
+from memserver.storage.message_index import PENDING, Pending, group_pending, lock_unchanged
 from memserver.storage.rows import fetch_all, fetch_optional, fetch_value
 
 
@@ -107,8 +107,14 @@ async def store(
 ) -> None:
     """Store the vectors of several agents' messages, and how far they go; not where another one has meanwhile.
 
-    `vectors` has those of each agent's messages' parts.
+    Nor where messages were deleted meanwhile: those that are left come again. `vectors` has those of each agent's
+    messages' parts.
     """
+    unchanged = await lock_unchanged(tx, pending)
+    vectors = [
+        parts for agent, parts in zip(pending, vectors, strict=True) if agent.agent_id in unchanged
+    ]
+    pending = [agent for agent in pending if agent.agent_id in unchanged]
     await tx.execute(
         """INSERT INTO recall_embeddings (agent_id, model, dimension, tenant, table_name)
            SELECT a.id, %(model)s, %(dimension)s, a.tenant, t.name
@@ -220,10 +226,10 @@ async def forget_other_models(tx: Transaction, model: str, dimension: int) -> No
     )
     for other in others:
         await tx.execute(
-            sql.SQL("DELETE FROM {} WHERE agent_id = %s").format(sql.Identifier(other.table)),
-            [other.agent_id],
-        )
-        await tx.execute(
             "DELETE FROM recall_embeddings WHERE agent_id = %s AND model = %s AND dimension = %s",
             [other.agent_id, other.model, other.dimension],
+        )
+        await tx.execute(
+            sql.SQL("DELETE FROM {} WHERE agent_id = %s").format(sql.Identifier(other.table)),
+            [other.agent_id],
         )

@@ -19,7 +19,7 @@ class AgentState:
     The `stats_` ones are what the prompt says of the memory. That of messages is renewed with an edit or an eviction
     only, so that the prompt's beginning stays the same between those; that of passages changes with the collections
     that the agent reads. `token_scale` is the model's tokens for each one that we count; None until its usage has
-    shown that, and again for another model.
+    shown that, and again for another model. `history_version` grows when something that was said is deleted.
     """
 
     queue_start: int
@@ -29,6 +29,7 @@ class AgentState:
     stats_messages: int
     stats_passages: int
     stats_edited_at: datetime
+    history_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ SNAPSHOT_COLUMNS = f"""
     a.created_at AS agent_created_at, a.updated_at,
     s.agent_id, s.tenant, s.lease_owner, s.lease_epoch, s.queue_start, s.pressure_warned,
     CASE WHEN s.token_scale_model IS NOT DISTINCT FROM a.model THEN s.token_scale END AS token_scale,
-    s.message_count, s.stats_messages,
+    s.message_count, s.stats_messages, s.history_version,
     (SELECT sum(c.passage_count)::bigint FROM collections_of(a.id) c) AS stats_passages,
     greatest(s.stats_edited_at,
              (SELECT max(c.edited_at) FROM collections_of(a.id) c)) AS stats_edited_at,

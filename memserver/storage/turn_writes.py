@@ -41,8 +41,9 @@ class StepCommit:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """A new start of the queue, and the summary of all that lies before it."""
+    """A new start of the queue, and the summary of all that lies before it, made of a history of some version."""
 
+    history_version: int
     old_start: int
     new_start: int
     summary: str
@@ -111,6 +112,7 @@ WITH held AS (
         stats_messages = message_count,
         stats_edited_at = memory_edited_at
     WHERE agent_id = %(agent_id)s AND queue_start = %(old_start)s
+      AND history_version = %(history_version)s
       AND (%(owner)s::text IS NULL
            OR lease_owner = %(owner)s AND lease_epoch = %(epoch)s)
     RETURNING agent_id, tenant
@@ -188,7 +190,7 @@ async def evict(
         lease: a turn's; None where no turn evicts.
 
     Returns:
-        Whether it was done: the queue may start elsewhere by now.
+        Whether it was done: the queue may start elsewhere by now, or something of it may have been deleted.
 
     Raises:
         LeaseLost: another worker serves the agent.
@@ -197,6 +199,7 @@ async def evict(
         "agent_id": agent_id,
         "owner": lease.owner if lease else None,
         "epoch": lease.epoch if lease else None,
+        "history_version": eviction.history_version,
         "old_start": eviction.old_start,
         "new_start": eviction.new_start,
         "summary": eviction.summary,

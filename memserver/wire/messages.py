@@ -235,3 +235,12 @@ class ContextView(Record):
     def fullness(self) -> float:
         """How much of what a prompt may hold is used: 0 is empty, 1 is full."""
         return self.used / max(1, self.window - self.reserved)
+
+
+class Erased(Record):
+    """What a deletion of messages did."""
+
+    messages: int = Field(description="How many were deleted.", examples=[2])
+    rewrites_summary: bool = Field(
+        description="Whether the summary had taken them up, and is written again without them by a job."
+    )

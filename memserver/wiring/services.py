@@ -16,6 +16,7 @@ from memserver.agent.conversation import Conversation
 from memserver.agent.dependencies import Clock, ModelSource, TurnDependencies, utc_now
 from memserver.agent.events import EventBus
 from memserver.agent.options import CallLimits, Limits
+from memserver.agent.rewriting import RewritingJob
 from memserver.agent.timer_job import TimerJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
@@ -36,6 +37,7 @@ from memserver.settings import Settings
 from memserver.storage import languages, message_index
 from memserver.storage.connecting import TransactionLimits
 from memserver.storage.database import Database
+from memserver.storage.erasure import REWRITE
 from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
@@ -358,6 +360,7 @@ def job_handlers(
     )
     return {
         COMPACT: CompactionJob(deps).run,
+        REWRITE: RewritingJob(deps).run,
         message_index.JOB: indexing.run,
         documents.JOB: ingesting.run,
         **upkeep.handlers(),

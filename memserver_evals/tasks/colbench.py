@@ -1,5 +1,6 @@
 """ColBench's two collaborations as evaluations. What they are is in `memserver_evals.colbench`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from memserver.errors import SetupError, install_extra
@@ -8,7 +9,8 @@ from memserver_evals.colbench.backend.examples import load_backend
 from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.colbench.backend.grading import Grader
 from memserver_evals.colbench.backend.humans import Human, ModelHuman
-from memserver_evals.colbench.backend.slot_human import SlotHuman
+from memserver_evals.colbench.backend.long_tasks import DESIGNS, LongSplit, generate_long
+from memserver_evals.colbench.backend.slot_human import SlotHuman, SlotTask
 from memserver_evals.colbench.backend.task import BackendTask
 from memserver_evals.colbench.sandbox.pool import Sandbox
 from memserver_evals.task import Task
@@ -31,8 +33,7 @@ def make_backend(options: TaskOptions) -> Task[Any]:
     setup = Setup.of(options, BACKEND, BACKEND_FILE)
     human: Human | None = ModelHuman(setup.part, Prompts()) if setup.part else None
     if setup.path is None:
-        spare = options.number("spare_turns", 1) if "spare_turns" in options.extra else None
-        tasks = generate(setup.split, setup.each, seed=options.seed, spare_turns=spare)
+        tasks = _generated(options, setup)
         examples = tuple(task.example for task in tasks)
         human = human or SlotHuman.of(tasks)
     else:
@@ -46,6 +47,16 @@ def make_backend(options: TaskOptions) -> Task[Any]:
         max_turns=setup.turns,
         owns=(sandbox, *setup.owned),
     )
+
+
+def _generated(options: TaskOptions, setup: Setup) -> Sequence[SlotTask]:
+    spare = options.number("spare_turns", 1) if "spare_turns" in options.extra else None
+    if "design" not in options.extra:
+        return generate(setup.split, setup.each, seed=options.seed, spare_turns=spare)
+    design = options.choice("design", tuple(DESIGNS))
+    is_unseen = options.choice("unseen", ("yes", "no"), "no") == "yes"
+    split: LongSplit = "unseen" if is_unseen else setup.split
+    return generate_long(split, setup.each, design, seed=options.seed, spare_turns=spare)
 
 
 def make_frontend(options: TaskOptions) -> Task[Any]:
@@ -71,6 +82,8 @@ BACKEND = TaskEntry(
     options={
         **_OPTIONS,
         "spare_turns": "of generated tasks: the agent's messages beyond one for each thing to ask; left out: turns",
+        "design": "of ColBench-long: narrow, middle or vague; left out: short functions",
+        "unseen": "yes: ColBench-long's tasks with modules that no training has (test B)",
     },
 )
 FRONTEND = TaskEntry(

@@ -19,6 +19,7 @@ from sweet_rl.progress import show_progress
 from sweet_rl.recipe import Recipe, find_recipe, load_recipe
 from sweet_rl.resumable import EXIT_STATUS, Deadline, OutOfTime
 from sweet_rl.runs.context import RunContext
+from sweet_rl.runs.gate import run_gate
 from sweet_rl.runs.parallel import ParallelRunner, UnitLauncher, visible_gpus
 from sweet_rl.runs.play_stages import export
 from sweet_rl.runs.report import HEAD, rows_of, title_of, write_report
@@ -41,7 +42,7 @@ commands = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 StageName = Annotated[
     str,
     typer.Argument(
-        help="A stage; all; list: what is done; report: tables and pictures; estimate: of the memory that trainings "
+        help="A stage; all; gate: compare critics with and without the hidden reference; list: what is done; report: tables and pictures; estimate: of the memory that trainings "
         "take; dry-run: a step of each on a tiny random model; export: what was collected, as ColBench publishes it."
     ),
 ]
@@ -49,7 +50,7 @@ RecipeFile = Annotated[
     Path,
     typer.Option(
         *("--recipe", "-r"),
-        help="A YAML file, or the name of one of ours: smoke, tiny, tiny-tuning, paper-8b.",
+        help="A YAML file, or the name of one of ours: smoke, tiny, tiny-tuning, colbench-long, colbench-long-gate, paper-8b.",
     ),
 ]
 Out = Annotated[
@@ -165,7 +166,17 @@ def train(  # noqa: PLR0913 - a command's parameters are its options
             *(("--full",) if full else ()),
             *(word for each in set_ or () for word in ("--set", each)),
         ]
-        _run(context, wanted, UnitLauncher(options, context, shared, jobs), redo=redo)
+        launcher = UnitLauncher(options, context, shared, jobs)
+        try:
+            if stage == "gate":
+                path = run_gate(context, lambda units: _run(context, units, launcher, redo=redo))
+                console.print(path.read_text(encoding="utf-8"))
+            else:
+                done = _run(context, wanted, launcher, redo=redo)
+                console.print(f"{out}: all done that was asked for ({len(done)} now).")
+        except OutOfTime as error:
+            console.print(f"{error.message}\n{error.hint}")
+            raise typer.Exit(EXIT_STATUS) from error
     if stage == "all" and not only:
         report(found, out)
 
@@ -178,22 +189,18 @@ def _check_gpus(jobs: int, gpus: int) -> None:
         )
 
 
-def _run(context: RunContext, wanted: Selection, launcher: UnitLauncher, *, redo: bool) -> None:
+def _run(
+    context: RunContext, wanted: Selection, launcher: UnitLauncher, *, redo: bool
+) -> list[Unit]:
     _quiet()
     units = units_of(context.recipe)
-    try:
-        if launcher.jobs > 1:
-            done = ParallelRunner(context, launcher, _print_done).run(units, wanted, redo=redo)
-        else:
-            done = run_units(units, wanted, context, _print_done, redo=redo)
-    except OutOfTime as error:
-        console.print(f"{error.message}\n{error.hint}")
-        raise typer.Exit(EXIT_STATUS) from error
-    console.print(f"{context.out}: all done that was asked for ({len(done)} now).")
+    if launcher.jobs > 1:
+        return ParallelRunner(context, launcher, _print_done).run(units, wanted, redo=redo)
+    return run_units(units, wanted, context, _print_done, redo=redo)
 
 
 def _select(stage: str, begin: str | None, recipe: Recipe, others: Selection) -> Selection:
-    stages = () if stage == "all" else (_stage(stage),)
+    stages = () if stage in {"all", "gate"} else (_stage(stage),)
     if unknown := set(others.seeds) - set(recipe.seeds):
         raise InvalidInput(f"The recipe has no seed {min(unknown)}.")
     return replace(others, stages=stages, begin=_stage(begin) if begin and begin != "all" else None)
@@ -269,7 +276,7 @@ def _stage(name: str) -> Stage:
             return stage
     raise InvalidInput(
         f"There is no stage {name}.",
-        hint=f"There are: {', '.join(STAGES)}; and all, list, report, estimate, dry-run, export.",
+        hint=f"There are: {', '.join(STAGES)}; and all, gate, list, report, estimate, dry-run, export.",
     )
 
 

@@ -11,8 +11,9 @@ from sweet_rl.oracle import agreement, gains_of, mistakes, values_of
 from sweet_rl.pairs import is_held_out, successes
 from sweet_rl.picture import draw
 from sweet_rl.plans import ScorePlan
+from sweet_rl.recipe import Recipe
 from sweet_rl.runs.context import CANDIDATES, RANKED, RunContext, check_finished, collected_by
-from sweet_rl.runs.units import Unit
+from sweet_rl.runs.units import ADAPTER, Unit
 from sweet_rl.trajectories import Candidates, Ranked, read_file, write_file
 
 SOME = 2
@@ -22,7 +23,7 @@ SOME = 2
 def rank(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     """The candidates by the critic's advantages, or by the oracle; and how alike these two are."""
     variant, slots = context.recipe.variant(unit.part), context.tasks("train").slots
-    recipe, hidden = variant.rank, variant.critic.hidden
+    recipe = variant.rank
     file, scored = (
         unit.needs["candidates"].folder(context.out) / CANDIDATES,
         folder / "scored.jsonl",
@@ -40,18 +41,7 @@ def rank(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
         return {"states": len(ranked)} | agreement(ranked)
     from sweet_rl.scores import rank as score  # noqa: PLC0415 - torch
 
-    critic = context.adapter(unit.needs["critic"])
-    assert critic is not None
-    plan = ScorePlan(
-        base=context.base,
-        critic=critic,
-        reference=context.adapter(unit.needs.get("begin")),
-        hidden=hidden,
-        reference_hidden=recipe.reference_hidden and hidden,
-        normalised=recipe.normalised,
-        batch_tokens=recipe.batch_tokens,
-        precision=recipe.precision,
-    )
+    plan = score_plan(variant, context, unit.needs["critic"])
     with context.shows(unit.path) as progress:
         figures = score(plan, file, scored, progress, seconds=context.deadline.left)
     check_finished(figures, unit)
@@ -63,6 +53,21 @@ def rank(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     by_kind = {"by_kind": mistakes(ranked, slots)} if slots else {}
     unseen = [each for each in ranked if is_held_out(each.task, variant.critic.held_out)]
     return figures | agreement(ranked) | {"held_out": agreement(unseen)} | by_kind
+
+
+def score_plan(variant: Recipe, context: RunContext, critic: Unit) -> ScorePlan:
+    """How a critic scores, with the policy that it started from as its reference."""
+    recipe, hidden = variant.rank, variant.critic.hidden
+    return ScorePlan(
+        base=context.base,
+        critic=critic.folder(context.out) / ADAPTER,
+        reference=context.adapter(critic.needs.get("begin")),
+        hidden=hidden,
+        reference_hidden=recipe.reference_hidden and hidden,
+        normalised=recipe.normalised,
+        batch_tokens=recipe.batch_tokens,
+        precision=recipe.precision,
+    )
 
 
 def _draw_some(unit: Unit, folder: Path, context: RunContext, plan: ScorePlan) -> None:

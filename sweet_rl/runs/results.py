@@ -99,8 +99,8 @@ def _plays(recipe: Recipe, out: Path, stage: Stage, mode: str) -> dict[str, Play
     units = {(unit.part, unit.seed): unit for unit in units_of(recipe) if unit.stage == stage}
     found: dict[str, dict[int, dict[str, list[Trajectory]]]] = {}
     for policy in policies_of(recipe):
-        path = units[policy.name, policy.seed].folder(out) / EVALUATIONS[mode]
-        if path.exists():
+        unit = units.get((policy.name, policy.seed))
+        if unit and (path := unit.folder(out) / EVALUATIONS[mode]).exists():
             by_task = found.setdefault(policy.name, {}).setdefault(policy.seed or 0, {})
             for play in read_file(path, Trajectory):
                 by_task.setdefault(play.task, []).append(play)

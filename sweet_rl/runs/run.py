@@ -13,7 +13,7 @@ from sweet_rl.runs.play_stages import candidates, collect, evaluate
 from sweet_rl.runs.rank_stage import rank
 from sweet_rl.runs.run_state import RunState
 from sweet_rl.runs.train_stages import actor, critic, mdpo, rft, rft_matched, warm_start
-from sweet_rl.runs.units import STAGES, Stage, Unit
+from sweet_rl.runs.units import EVALUATED, STAGES, Stage, Unit
 from sweet_rl.runs.values import play_values
 
 OnDone = Callable[[Unit, JsonObject, float], None]
@@ -30,6 +30,7 @@ WORK: Mapping[Stage, Callable[[Unit, Path, RunContext], JsonObject]] = {
     "rft-matched": rft_matched,
     "validate": evaluate,
     "evaluate": evaluate,
+    "evaluate-unseen": evaluate,
     "grid": play_grid,
     "values": play_values,
 }
@@ -111,7 +112,7 @@ def left_of(
 def samples(unit: Unit, recipe: Recipe) -> bool:
     if unit.stage == "collect":
         return recipe.collect.by == "policy"
-    return unit.stage in {"candidates", "rft-matched", "validate", "evaluate", "grid", "values"}
+    return unit.stage in {"candidates", "rft-matched", "grid", "values", *EVALUATED}
 
 
 def _check_needs(to_do: Iterable[Unit], state: RunState) -> None:

@@ -13,7 +13,7 @@ from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from sweet_rl.launching import Plan, trained
 from sweet_rl.oracle import judge
-from sweet_rl.pairs import is_held_out, successes, trajectory_pairs, turn_pairs
+from sweet_rl.pairs import is_held_out, some, successes, trajectory_pairs, turn_pairs
 from sweet_rl.plans import PreferencePlan, SftPlan
 from sweet_rl.recipe import Critic, Preference, Training
 from sweet_rl.rollouts import figures_of
@@ -80,7 +80,7 @@ def mdpo(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     """Multi-turn DPO on what was collected."""
     recipe = context.recipe.variant(unit.part).mdpo
     pairs = trajectory_pairs(collected_by(unit, context), every_success=recipe.every_success)
-    return _prefer(unit, folder, context, pairs, recipe)
+    return _prefer(unit, folder, context, some(pairs, recipe.most), recipe)
 
 
 def critic(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
@@ -89,7 +89,7 @@ def critic(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     pairs = trajectory_pairs(collected_by(unit, context), every_success=recipe.every_success)
     held_out = [pair for pair in pairs if is_held_out(pair.task, recipe.held_out)]
     learnt = [pair for pair in pairs if not is_held_out(pair.task, recipe.held_out)]
-    hidden = recipe.hidden
+    hidden, learnt = recipe.hidden, some(learnt, recipe.most)
     return _prefer(unit, folder, context, learnt, recipe, hidden=hidden, held_out=held_out)
 
 

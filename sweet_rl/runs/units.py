@@ -18,21 +18,28 @@ from pydantic import BaseModel
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.colbench.backend.scripted import NOISY
-from sweet_rl.recipe import MAIN, Recipe
+from sweet_rl.recipe import MAIN, Generated, Recipe
 from sweet_rl.task_sets import Split, identity_of
 
 # fmt: off
 Stage = Literal[
     "warm-start", "collect", "rft", "mdpo", "critic", "candidates", "rank", "actor", "rft-matched", "validate", "evaluate",
-    "grid", "values",
+    "evaluate-unseen", "grid", "values",
 ]
 # fmt: on
 STAGES: tuple[Stage, ...] = get_args(Stage)
-EVALUATED: dict[Stage, Split] = {"validate": "validation", "evaluate": "test"}
+EVALUATED: dict[Stage, Split] = {
+    "validate": "validation",
+    "evaluate": "test",
+    "evaluate-unseen": "unseen",
+}
 ADAPTER, WEIGHTS = "adapter", "adapter_model.safetensors"
 BASE_ALONE = ("zero-shot", "single")
 _NO_MATTER = {"micro_batch", "save_every", "checkpointing", "batch_tokens"}
 """Settings that change how something is computed, and not what."""
+_LATER: JsonObject = {"vague": 0, "wrong": 0, "most": None, "patience": None, "measure_every": 20}
+_LATER |= {"draws": "texts", "absolute_margin": 0, "full": False}
+"""Settings that came later, and what they were before: with that, older runs are as this one."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,7 @@ class _Graph:
         return [
             Unit(stage, policy.seed, policy.name, needs, settings)
             for stage, split in EVALUATED.items()
+            if split != "unseen" or _has_unseen(self._recipe)
             for policy in self.policies
             for needs in ({} if policy.unit is None else {"policy": policy.unit},)
             for settings in (
@@ -246,6 +254,10 @@ class _Graph:
         return self._add("actor", seed, variant, settings, data=data, begin=begin)
 
 
+def _has_unseen(recipe: Recipe) -> bool:
+    return isinstance(recipe.tasks, Generated) and recipe.tasks.unseen > 0
+
+
 def hash_of(folder: Path) -> str:
     """Of an adapter's weights. Raises InvalidInput: there are none."""
     try:
@@ -258,4 +270,9 @@ def hash_of(folder: Path) -> str:
 
 def _settings(part: BaseModel | None) -> JsonObject:
     assert part is not None
-    return part.model_dump(mode="json", exclude=_NO_MATTER)
+    settings = part.model_dump(mode="json", exclude=_NO_MATTER)
+    return {
+        name: value
+        for name, value in settings.items()
+        if name not in _LATER or value != _LATER[name]
+    }

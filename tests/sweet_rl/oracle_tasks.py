@@ -1,7 +1,8 @@
 """Generated tasks, and conversations about them."""
 
-from memserver_evals.colbench.backend.generator import SlotTask, generate
+from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.colbench.backend.rules import MARKER
+from memserver_evals.colbench.backend.slot_human import SlotTask
 from sweet_rl.trajectories import Messages
 from tests.sweet_rl.conversations import chat
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from memserver_evals.colbench.backend.families import FAMILIES
-from memserver_evals.colbench.backend.generator import SlotTask
 from memserver_evals.colbench.backend.rules import MARKER
+from memserver_evals.colbench.backend.slot_human import SlotTask
 from sweet_rl.oracle import agreement, gains_of, values_of
 from sweet_rl.trajectories import Ranked
 from tests.sweet_rl.conversations import chat, played

@@ -59,7 +59,7 @@ def test_an_unknown_recipe_is_an_error_that_names_ours(tmp_path: Path) -> None:
     shown = train("list", "-r", "nope", "-o", tmp_path / "run")
     assert isinstance(shown.exception, InvalidInput)
     assert shown.exception.hint == (
-        "Name a YAML file, or one of ours: paper-8b, smoke, tiny, tiny-tuning."
+        "Name a YAML file, or one of ours: colbench-long, colbench-long-gate, paper-8b, smoke, tiny, tiny-tuning."
     )
 
 

@@ -12,11 +12,11 @@ from memserver import messages
 from memserver.agent.inspect_context import inspect_context
 from memserver.api.dependencies import AgentId, BeginDep, ById, ServicesDep, TenantDep
 from memserver.api.json_body import Router
-from memserver.api.schemas.agents import AgentChange, AgentIn
+from memserver.api.schemas.agents import AgentChange, AgentIn, ForkIn
 from memserver.api.schemas.answers import context_model
 from memserver.errors import InvalidInput
 from memserver.memory.working_context import default_sections
-from memserver.storage import agents, collections, languages
+from memserver.storage import agents, collections, forking, languages
 from memserver.storage.agents import NewAgent
 from memserver.text import clean
 from memserver.wire.agents import Agent
@@ -90,6 +90,14 @@ async def delete_agent(agent_id: AgentId, begin: BeginDep, services: ServicesDep
     async with begin() as tx:
         await agents.delete(tx, agent_id)
     services.worker.stop(agent_id)
+
+
+@router.post("/{agent}/fork", status_code=201)
+async def fork_agent(agent_id: AgentId, wanted: ForkIn, begin: BeginDep) -> Agent:
+    """Make another agent whose history ends at a message of this one, with this one's memory."""
+    async with begin() as tx:
+        copy = await forking.fork(tx, agent_id, name=wanted.name, position=wanted.position)
+        return Agent.model_validate(copy)
 
 
 @router.get("/{agent}/context")

@@ -134,6 +134,18 @@ class AgentChange(Change):
     language: Language | None = None
 
 
+class ForkIn(RequestBody):
+    """Where a fork ends, and its name."""
+
+    name: Name | None = Field(default=None, description="Left out: made up.", examples=["sam-2"])
+    position: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**62,
+        description="Of the last message that it has; left out: of the last turn that has ended.",
+    )
+
+
 class TimerIn(RequestBody):
     """What an agent is to be reminded of, and when: `at` a time, or `in_seconds`."""
 

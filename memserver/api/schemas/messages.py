@@ -73,3 +73,22 @@ class ImportIn(RequestBody):
     messages: Annotated[list[PastMessage], Field(fail_fast=True)] = Field(
         min_length=1, max_length=10_000
     )
+
+
+Place = Annotated[int, Field(ge=0, lt=2**62)]
+
+
+class DeleteIn(RequestBody):
+    """Messages that are deleted: by their positions, or all of turns."""
+
+    positions: list[Place] = Field(default_factory=list, max_length=1000, examples=[[1000, 1001]])
+    turns: list[Place] = Field(default_factory=list, max_length=100)
+    redact: bool = Field(
+        default=False, description="Leave a placeholder in each place, which the agent reads."
+    )
+
+    @model_validator(mode="after")
+    def _names_some(self) -> Self:
+        if not (self.positions or self.turns):
+            raise ValueError("name messages by `positions`, or exchanges by `turns`")
+        return self

@@ -18,6 +18,8 @@ class Slot:
     name: str  # what people call it
     choices: Sequence[SlotValue]  # the values that it can have
     also: tuple[str, ...] = ()  # other words for it that the simulated human knows
+    vague: tuple[str, ...] = ()  # words that may mean others, too: it may evade them
+    after: str = ""  # another slot, without which this one can't be talked about
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,27 +6,17 @@ change of any slot, to its neighbours and to values drawn, changes what some tes
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
 from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.families import FAMILIES, NOUNS, Family, Slots, SlotValue
+from memserver_evals.colbench.backend.slot_human import SlotTask
 
 Split = Literal["train", "validation", "test"]
 _SHARES: Mapping[Split, float] = {"train": 0.7, "validation": 0.85, "test": 1.0}
 """Where each split ends among the shuffled nouns of a family."""
 _CALLS, _DRAWS, _FLIPS, _TRIES = 10, 40, 4, 1000
-
-
-@dataclass(frozen=True, slots=True)
-class SlotTask:
-    """A generated task with what it was made of, for simulated humans and scripted agents."""
-
-    example: BackendExample
-    family: Family
-    noun: str
-    slots: Slots
 
 
 def combinations(split: Split, seed: int = 0) -> tuple[tuple[Family, str], ...]:

@@ -3,7 +3,6 @@
 They know a task's family and the names of its slots, and not their values.
 """
 
-import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,8 +10,8 @@ from datetime import datetime
 from random import Random
 
 from memserver_evals.colbench.backend.families import Slot, SlotValue
-from memserver_evals.colbench.backend.generator import SlotTask
 from memserver_evals.colbench.backend.rules import MARKER
+from memserver_evals.colbench.backend.slot_human import SlotTask
 from memserver_evals.task import Material, Reply
 
 _QUESTIONS = (
@@ -21,6 +20,7 @@ _QUESTIONS = (
     "Which {name} should I use?",
     "What should the {name} be?",
 )
+_VAGUE = ("What about the {name}?", "How does the {name} come in?")
 _IDLE = ("Can you tell me more?", "What is the type of the input?", "Should it print the result?")
 
 
@@ -32,9 +32,13 @@ class Habits:
     idle: float = 0  # asking what the human can't answer
     # one of the values in the answer is not the one heard (for the whole answer)
     miscopy: float = 0
+    vague: float = 0  # asking in words that the human may evade
+    wrong: float = 0  # asking for what isn't there, where what the human said may mean it
 
 
 ORACLE, NO_QUESTIONS = Habits(), Habits(early=1)
+SENSIBLE, VAGUE = Habits(wrong=0.5), Habits(vague=1)
+"""Of two things that the human may mean draws one; asks for nothing by its name."""
 NOISY = Habits(early=0.08, idle=0.35, miscopy=0.2)
 """Of whose dialogues one in five ends well: something to learn from."""
 
@@ -55,6 +59,7 @@ class ScriptedAgent:
     @property
     def name(self) -> str:
         names = {ORACLE: "oracle", NO_QUESTIONS: "no-questions", NOISY: "noisy"}
+        names |= {SENSIBLE: "sensible", VAGUE: "vague"}
         return names.get(self.habits, "scripted")
 
     @asynccontextmanager
@@ -76,24 +81,36 @@ class ScriptedTalk:
     max_turns: int
     chance: Random
     _known: dict[str, SlotValue] = field(default_factory=dict)
-    _asked: Slot | None = None
+    _tried: set[str] = field(default_factory=set)
     _turns: int = 0
 
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002
+        """Answer, or ask; what the human will say to that is certain, and noted at once."""
         self._turns += 1
-        if self._asked is not None:
-            value = _value_in(text, self._asked)
-            if value is not None:
-                self._known[self._asked.name] = value
-            self._asked = None
-        unknown = [slot for slot in self.task.family.slots if slot.name not in self._known]
+        missing = self.task.missing(self._known.keys())
         last = self._turns == self.max_turns
-        if not unknown or last or self.chance.random() < self.habits.early:
+        if not missing or last or self.chance.random() < self.habits.early:
             return Reply(f"{MARKER}\n{self._answer()}")
-        if self.chance.random() < self.habits.idle:
-            return Reply(self.chance.choice(_IDLE))
-        self._asked = self.chance.choice(unknown)
-        return Reply(self.chance.choice(_QUESTIONS).format(name=self._asked.name))
+        question = self._question(missing)
+        slot = self.task.answer(question, self._turns, self._known.keys()).slot
+        if slot is not None:
+            self._known[slot.name] = self.task.slots[slot.name]
+        return Reply(question)
+
+    def _question(self, missing: Sequence[Slot]) -> str:
+        habits, chance = self.habits, self.chance
+        if chance.random() < habits.idle:
+            return chance.choice(_IDLE)
+        slot = chance.choice(missing)
+        if slot.vague and habits.vague and chance.random() < habits.vague:
+            return chance.choice(_VAGUE).format(name=chance.choice(slot.vague))
+        name, other = slot.name, self.task.mistakable.get(slot.name)
+        if other and other not in self._tried and chance.random() < habits.wrong:
+            self._tried.add(other)
+            name = other
+        elif slot.also and self.task.mistakable:
+            name = chance.choice((name, *slot.also))
+        return chance.choice(_QUESTIONS).format(name=name)
 
     def _answer(self) -> str:
         slots = {**self.task.family.draw(self.chance), **self._known}
@@ -101,10 +118,3 @@ class ScriptedTalk:
             name = self.chance.choice(sorted(self._known))
             slots[name] = self.task.family.draw(self.chance)[name]
         return self.task.family.code(self.task.noun, slots)
-
-
-def _value_in(text: str, slot: Slot) -> SlotValue | None:
-    if isinstance(slot.choices[0], int):
-        number = re.search(r"\d+", text)
-        return int(number[0]) if number else None
-    return next((choice for choice in slot.choices if re.search(rf"\b{choice}\b", text)), None)

@@ -8,61 +8,14 @@ from typing import Any
 import pytest
 
 from memserver.agent.compaction import CompactionJob
-from memserver.llm.base import TextSink, Written
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.storage.database import Database, Transaction
-from memserver.testing.scripted import Call, Held, ScriptedModel, say
-from tests.support.server import OneDatabase, Server, serving
+from memserver.testing.scripted import Call, Held, ScriptedModel
+from tests.support.compacting import JOBS, RESERVED, WINDOW, Writer, chat, fill, talk_until_queued
+from tests.support.server import OneDatabase, serving
 
-WINDOW = 2600
-RESERVED = 200
 SUMMARIES = "SELECT until, evicted, text FROM summaries ORDER BY until"
 STATE = "SELECT queue_start, pressure_warned FROM agent_state"
-JOBS = """SELECT args -> 'args' ->> 'agent_id' FROM procrastinate_jobs
-    WHERE status = 'todo' AND task_name = 'compact'"""
-
-
-def chat(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Call:
-    return say("I see.", thought="I listen.")
-
-
-async def fill(server: Server, agent: str) -> None:
-    """Past messages up to a little above the target, below the window."""
-    used = (await server.get(f"{agent}/context"))["used"]
-    goal = 0.92 * (WINDOW - RESERVED)
-    each = 20 + 2 + 4  # words, time, template
-    past = [
-        {"role": "user", "text": f"past{number} {'word ' * 19}"}
-        for number in range(int((goal - used) / each))
-    ]
-    done = await server.http.post(f"/v1/agents/{agent}/messages/import", json={"messages": past})
-    assert done.status_code == 200
-
-
-async def talk_until_queued(server: Server, agent: str) -> None:
-    """Until a compaction waits."""
-    await fill(server, agent)
-    await server.say(agent, "Hello.")
-    assert server.rows(JOBS) == [(agent,)]
-
-
-class Writer(ScriptedModel):
-    """Its first summary comes when it is let go."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.asked = asyncio.Event()
-        self.go_on = asyncio.Event()
-
-    async def write(
-        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
-    ) -> Written:
-        first = not self.writes
-        answer = await super().write(prompt, max_tokens=max_tokens)
-        if first:
-            self.asked.set()
-            await self.go_on.wait()
-        return answer
 
 
 async def test_a_turn_that_leaves_the_queue_too_long_is_answered_before_it_is_compacted(

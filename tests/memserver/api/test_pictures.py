@@ -84,10 +84,12 @@ async def test_a_picture_is_kept_once_and_erased_with_the_last_agent_that_saw_it
         body = {"text": "Look", "pictures": [{"url": data_url(CAT)}, {"url": data_url(DOG)}]}
         await server.http.post(f"/v1/agents/{other}/messages", json=body)
         assert kept(server) == 2
-        await server.http.delete(f"/v1/agents/{other}")
+        assert (await server.http.delete(f"/v1/agents/{other}/turns/1")).status_code == 200
         assert kept(server) == 1
-        await server.http.delete("/v1/agents/sam")
-        assert kept(server) == 0
+        await server.http.post("/v1/agents/sam/fork", json={"name": "fork"})
+        for agent, left in (("sam", 1), ("fork", 0)):
+            await server.http.delete(f"/v1/agents/{agent}")
+            assert kept(server) == left
 
 
 async def test_tenants_do_not_share_a_picture(database: OneDatabase):

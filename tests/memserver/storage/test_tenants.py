@@ -6,6 +6,7 @@ import pytest
 from memserver.errors import SetupError
 from memserver.storage.checks import check_app_url
 from memserver.testing.scripted import Call, ScriptedModel, say
+from tests.support.picture_files import data_url, png
 from tests.support.server import OneDatabase, serving
 
 EVERYTHING = [
@@ -33,7 +34,8 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             """INSERT INTO mcp_servers (id, tenant, name, url)
                VALUES (gen_random_uuid(), 'default', 'wiki', 'https://wiki.example/mcp') RETURNING id"""
         )
-        await server.say(agent, "hello")
+        body = {"text": "hello", "pictures": [{"url": data_url(png(1, 1))}]}
+        assert (await server.http.post(f"/v1/agents/{agent}/messages", json=body)).is_success
         await server.http.post(f"/v1/agents/{agent}/documents", content=b"a file")
         await server.run_jobs()
         remind = {"in_seconds": 3600, "text": "x"}
@@ -55,7 +57,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             )
         ]
     assert guarded == [(True,)]
-    assert len(tables) == 33
+    assert len(tables) == 34
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])

@@ -23,7 +23,7 @@ from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.examples import BackendExample, load_backend
 from memserver_evals.colbench.backend.families import FAMILIES
-from memserver_evals.colbench.backend.generator import SlotTask, combinations, generate, values_of
+from memserver_evals.colbench.backend.generator import combinations, generate, values_of
 from memserver_evals.colbench.backend.grading import Grader
 from memserver_evals.colbench.backend.humans import Human, ModelHuman
 from memserver_evals.colbench.backend.rules import MARKER, answer_in
@@ -34,7 +34,7 @@ from memserver_evals.colbench.backend.scripted import (
     Habits,
     ScriptedAgent,
 )
-from memserver_evals.colbench.backend.slot_human import SlotHuman, asked_for
+from memserver_evals.colbench.backend.slot_human import SlotHuman, SlotTask, asked_for
 from memserver_evals.colbench.backend.task import BackendTask
 from memserver_evals.colbench.chat import PartModel
 from memserver_evals.colbench.sandbox.pool import Sandbox
@@ -273,10 +273,9 @@ async def test_idle_questions_cost_turns(grader: Grader) -> None:
 
 async def test_the_programmed_human_says_one_slot_and_only_what_is_asked() -> None:
     task = next(task for task in generate("train", 40) if task.family.name == "points")
-    human = SlotHuman.of([task])
 
     def tell(question: str) -> str:
-        return human.reply(task.example.id, question, 1)
+        return task.answer(question, 1, set()).text
 
     assert str(task.slots["cap"]) in tell("And what is the CAP?")
     assert str(task.slots["bonus day"]) in tell("On which day is that?")

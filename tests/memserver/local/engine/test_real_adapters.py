@@ -16,7 +16,6 @@ from memserver.local.engine.process import LocalEngine
 from memserver.prompts import Prompts
 from memserver_evals.colbench.backend.generator import generate
 from memserver_evals.colbench.backend.rules import MARKER, answer_in, gives_answer
-from memserver_evals.colbench.backend.slot_human import SlotHuman
 from memserver_evals.colbench.backend.task import AGENT_PROMPT
 from sweet_rl.oracle import share_right
 from tests.support.adapters import make_adapter, models
@@ -125,7 +124,7 @@ async def test_the_policy_in_this_repository_asks_and_then_writes_the_code_as_an
     [task] = generate("test", 1, seed=1, spare_turns=2)
     turns = task.example.max_turns
     assert turns is not None
-    human, text = SlotHuman.of([task]), task.example.description
+    text = task.example.description
     async with serving_over_http(database, engine.base_url, **local_settings()) as server:
         agent = await server.create_agent(
             model=loaded.stdout.strip(),
@@ -138,7 +137,7 @@ async def test_the_policy_in_this_repository_asks_and_then_writes_the_code_as_an
             said = answer["messages"][-1]["text"]
             if gives_answer(said):
                 break
-            text = human.reply(task.example.id, said, turn)
+            text = task.answer(said, turn, set()).text
         assert share_right(task, answer_in(said)) == 1, said
         recalled = await server.get(f"{agent}/messages")
         roles = [message["role"] for message in recalled["items"]]
