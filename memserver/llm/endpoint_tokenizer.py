@@ -48,16 +48,19 @@ class _NoCount(ModelUnavailable):
     """An answer of /tokenize that no count can be taken from."""
 
 
+_AT_ONCE = 8
+
+
 class EndpointTokenizer(TokenCounter):
     """Counts by asking POST /tokenize, which stands beside /v1; texts go concurrently."""
 
-    def __init__(self, endpoint: Endpoint, model: str | None, *, at_once: int = 8) -> None:
+    def __init__(self, endpoint: Endpoint, model: str | None) -> None:
         self._client = EndpointClient(
             replace(endpoint, beside_v1=True, most_bytes=_LONGEST, most_values=_LONGEST)
         )
         self._limit = min(SECONDS, endpoint.timeout)
         self._model = model
-        self._turn = asyncio.Semaphore(at_once)
+        self._turn = asyncio.Semaphore(_AT_ONCE)
         self._form: _Form | None = None
         self._finding: asyncio.Task[_Form] | None = None
 

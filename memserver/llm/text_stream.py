@@ -109,10 +109,9 @@ class JsonStrings:
 
 
 class ArgumentText:
-    """The text of one argument, from native arguments: `{"inner_thought": …, "message": "…"}`."""
+    """The message of native arguments: `{"inner_thought": …, "message": "…"}`."""
 
-    def __init__(self, argument: str = "message") -> None:
-        self._path = (argument,)
+    def __init__(self) -> None:
         self._strings = JsonStrings()
         self._done = False
 
@@ -121,7 +120,7 @@ class ArgumentText:
             return ""
         texts = []
         for path, text, ends in self._strings.feed(fragment):
-            if path == self._path and not self._done:
+            if path == ("message",) and not self._done:
                 texts.append(text)
                 self._done = ends
         return "".join(texts)

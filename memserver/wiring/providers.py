@@ -41,7 +41,12 @@ class Models(ModelSource):
         circuit = Circuit()
         readiness = _readiness(settings, circuit)
         self.shared = SharedEndpoint(FairSemaphore(settings.llm_max_in_flight), circuit, readiness)
-        self._counters: Counters | None = None
+        self._counters = Counters(
+            self._endpoint,
+            default=settings.llm_model,
+            tokenizer=settings.llm_tokenizer,
+            circuit=circuit,
+        )
 
     @override
     def get(self, name: str | None, tenant: str = "") -> ChatModel:
@@ -64,19 +69,10 @@ class Models(ModelSource):
         await self.shared.readiness.aclose()
         for model in self._models.values():
             await model.aclose()
-        if self._counters is not None:
-            await self._counters.aclose()
+        await self._counters.aclose()
 
     def _make(self, name: str | None) -> ChatModel:
         settings = self._settings
-        endpoint = self._endpoint
-        if self._counters is None:
-            self._counters = Counters(
-                endpoint,
-                default=settings.llm_model,
-                tokenizer=settings.llm_tokenizer,
-                circuit=self.shared.circuit,
-            )
         options = ModelOptions(
             model=name or settings.llm_model,
             mode=settings.llm_mode,
@@ -87,9 +83,8 @@ class Models(ModelSource):
             seed=settings.llm_seed,
             profile=settings.llm_profile,
         )
-        return OpenAICompatible(
-            endpoint, options, counter=self._counters.of(name), circuit=self.shared.circuit
-        )
+        counter, circuit = self._counters.of(name), self.shared.circuit
+        return OpenAICompatible(self._endpoint, options, counter=counter, circuit=circuit)
 
 
 class OtherEmbedders:

@@ -141,7 +141,7 @@ async def test_a_stream_whose_postgres_dies_ends_with_an_error_event_and_no_trac
     data = folder / "external" / "data"
     with (
         holding_model() as model,
-        server(folder, settings_on(external, model.url)) as process,
+        server(folder, settings_on(external, model.url, stream_ping_seconds=0.1)) as process,
     ):
         async with client(process) as user:
             agent = await user.create_agent()
@@ -152,23 +152,30 @@ async def test_a_stream_whose_postgres_dies_ends_with_an_error_event_and_no_trac
                     "stream": True,
                     "messages": [{"role": "user", "content": "hello again"}],
                 },
+                "/v1/responses": {"model": agent, "stream": True, "input": "hello once more"},
             }
-            streams = [
-                asyncio.create_task(user.http.post(path, json=body))
-                for path, body in bodies.items()
-            ]
-            await eventually(lambda: model.asked)
+            heard = dict.fromkeys(bodies, "")
+
+            async def read(path: str) -> None:
+                async with user.http.stream("POST", path, json=bodies[path]) as answer:
+                    async for piece in answer.aiter_text():
+                        heard[path] += piece
+
+            streams = [asyncio.create_task(read(path)) for path in bodies]
+            await eventually(lambda: model.asked and all(heard.values()))
             kill_postmaster(data)
             await eventually(lambda: "can't be reached" in process.log_text())
             model.close()
-            ours, openai = await asyncio.gather(*streams)
+            await asyncio.gather(*streams)
             await asyncio.to_thread(external.acquire)
             await eventually(lambda: database_answers(process))
         log = process.log_text()
-    kinds = [line for line in ours.text.splitlines() if line.startswith("event: ")]
-    assert kinds[-1] == "event: error"
-    assert '"code": "database_error"' in ours.text
-    assert "database_error" in openai.text
+    ours, chat, response = (text.strip().split("\n\n")[-1] for text in heard.values())
+    assert ours.startswith("event: error\n")
+    assert chat.startswith('data: {"error": ')
+    assert response.startswith("event: response.failed\n")
+    assert '"code": "database_error"' in ours
+    assert '"code": "database_error"' in chat
     assert "Traceback" not in log
 
 

@@ -153,11 +153,11 @@ PLUMBING = ("inner_thought", "request_heartbeat")
 """Arguments that every tool has."""
 
 
-def one_line(text: str, most: int = MOST_OF_A_LINE) -> str:
+def one_line(text: str) -> str:
     """The text on one line, cut where it is long."""
     indent = len(text) - len(text.lstrip(" "))
     line = text[:indent] + " ".join(harmless(text).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
+    return line if len(line) <= MOST_OF_A_LINE else line[: MOST_OF_A_LINE - 1] + "…"
 
 
 def fullness(view: ContextView, steps: int | None = None) -> Table:
