@@ -15,7 +15,7 @@ PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help packages install run test tests fast slow model nightly check format lock
+.PHONY: help packages install run test tests fast slow model clients nightly check format lock
 # The checks and the model's tests run beside the other tests, and a failure of one doesn't hide another's.
 MAKEFLAGS += --jobs=3 --keep-going
 
@@ -47,6 +47,9 @@ slow: packages ## kills, crowds of processes, trainings
 
 model: install ## the tests with the real local model
 	$(PYTEST) -m model --numprocesses=2 --dist=loadfile --no-loadscope-reorder $(MODEL_TESTS) # an engine takes some 2 GB
+
+clients: packages ## install the clients of OpenAI's API and of MCP that the night's tests drive
+	$(BIN)/python -m tests.clients.programs
 
 nightly: ## every test, with many more kills, fuzzed replies and requests, and chaos: hours
 	NIGHTLY=1 $(MAKE) test

@@ -1,42 +1,22 @@
 """Streams of all three routes: what keeps them open, what their lines hold, and how they end."""
 
-import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 
 from memserver.errors import ModelUnavailable
-from memserver.messages import Prompt, ToolSpecs
-from memserver.testing.scripted import Held, ScriptedModel, Step, say
+from memserver.testing.scripted import ScriptedModel, say
 from tests.support.client import served
+from tests.support.once_held import OnceHeld
 from tests.support.server import OneDatabase
 
 ROUTES = ("native", "chat", "responses")
 LINE_ENDS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
-
-
-class OnceHeld:
-    """A model that keeps its answer until it is let go, from any thread."""
-
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        self._let_go = threading.Event()
-
-    def __call__(self, prompt: Prompt, tools: ToolSpecs) -> Step:
-        held = asyncio.Event()
-        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, held.set)
-        threading.Thread(target=lambda: self._let_go.wait() and wake(), daemon=True).start()
-        return Held(self._step, held)
-
-    def let_go(self) -> None:
-        self._let_go.set()
 
 
 @dataclass
