@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from uuid import UUID
+from datetime import UTC, datetime, timedelta
 
 from memserver.errors import Conflict
 from memserver.messages import Entry, JsonObject, WaitsFor
 from memserver.storage import calls
+from memserver.storage.calls import OpenCall
 from memserver.storage.database import Database
 from memserver.storage.inbox import TurnRow
 from memserver.storage.rows import PageQuery
 from memserver.text import clean
+
+PATIENCE = timedelta(seconds=20)
+"""How long another client's message waits for the result of a call that was made after it had come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +45,30 @@ def is_of_request(message: Entry, turn: TurnRow) -> bool:
 
 
 async def supersede(
-    database: Database, scope: tuple[str, UUID], results: Mapping[str, str], worker: str
+    database: Database, tenant: str, turn: TurnRow, results: Mapping[str, str], worker: str
 ) -> None:
-    """End the agent's turn that waits for a result of a client who says something else by now.
+    """End a turn that waits for a result of a client, as there is something newer to answer.
 
     Args:
         database: has it.
-        scope: the tenant and the agent.
+        tenant: whose agent it is.
+        turn: the newer one.
         results: by the call's id; one that came all the same closes the call.
         worker: whose caller follows the turn.
     """
-    tenant, agent_id = scope
     with suppress(Conflict):  # somebody has answered just now
         async with database.tenant(tenant) as tx:
-            for call in await calls.list_waiting(tx, PageQuery(1), agent_id=agent_id):
-                if not call.of_request:
+            for call in await calls.list_waiting(tx, PageQuery(1), agent_id=turn.agent_id):
+                if not call.of_request or call.turn >= turn.turn:
                     return
                 call_id = call.record.call.id
                 given: JsonObject = {"superseded": True}
                 if call_id in results:
                     given |= CallAnswer("client", True, results[call_id]).stored()
-                locked = await calls.lock(tx, agent_id, call_id)
+                locked = await calls.lock(tx, turn.agent_id, call_id)
                 await calls.answer(tx, locked, given, worker)
+
+
+def has_waited_enough(call: OpenCall) -> bool:
+    """Whether a message that was sent before the call was made waits for its client no longer."""
+    return datetime.now(UTC) - call.created_at > PATIENCE

@@ -8,7 +8,13 @@ from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from memserver.agent.call_answers import CallAnswer, is_of_request, supersede
+from memserver.agent.call_answers import (
+    CallAnswer,
+    has_waited_enough,
+    is_of_request,
+    supersede,
+)
+from memserver.agent.counting import count_new
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.events import (
     End,
@@ -19,8 +25,7 @@ from memserver.agent.events import (
     StepCommitted,
     WakeUp,
 )
-from memserver.agent.options import EntryForm
-from memserver.agent.rendering import event_text, user_text
+from memserver.agent.rendering import event_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, NotFound, ServerStopping
 from memserver.messages import Entry, JsonObject
@@ -35,8 +40,6 @@ from memserver.wire.agents import AgentOptions
 
 POLL_SECONDS = 2.0
 """How often a waiting caller looks for itself, in case another process's wake-up was lost."""
-CALL_TOKENS = 24
-"""What an imported answer is counted beyond its text, since it is shown as a call."""
 
 MOST_MODEL_NAMES = 100_000
 """Agents whose model's name is remembered, so that their messages are counted right at once."""
@@ -100,8 +103,8 @@ class Conversation:
             await self._check_clock(tenant, agent_id)
         posted = await self._post(tenant, agent_id, message, key)
         if posted.paused:
-            scope = (tenant, agent_id)
-            await supersede(self._database, scope, request.results, self._worker.name)
+            given, worker = request.results, self._worker.name
+            await supersede(self._database, tenant, posted.turn, given, worker)
         return posted.turn
 
     async def post_event(
@@ -140,7 +143,7 @@ class Conversation:
         )  # of what came: not of the time at which it came
         message = replace(message, created_at=message.created_at or self._clock())
         model = self._model_names.get(agent_id)
-        [tokens] = await self._count([message], model)
+        [tokens] = await count_new([message], self._models.get(model), self._clock())
         async with self._posting.setdefault(agent_id, asyncio.Lock()):
             new = replace(message, tokens=tokens)
             posted = await inbox.post(self._database, tenant, agent_id, new, envelope)
@@ -148,7 +151,7 @@ class Conversation:
             if len(self._model_names) >= MOST_MODEL_NAMES:
                 self._model_names.clear()
             self._model_names[agent_id] = posted.model
-            [tokens] = await self._count([message], posted.model)
+            [tokens] = await count_new([message], self._models.get(posted.model), self._clock())
             async with self._database.tenant(tenant) as tx:
                 await inbox.recount(tx, posted.turn, tokens)
         return posted
@@ -176,7 +179,7 @@ class Conversation:
         async with self._database.tenant(tenant) as tx:
             agent = await agents.get(tx, agent_id)
         form = self._limits.form(AgentOptions.model_validate(agent.options))
-        counts = await self._count(cleaned, agent.model, form)
+        counts = await count_new(cleaned, self._models.get(agent.model), self._clock(), form)
         counted = [
             replace(message, tokens=tokens) for message, tokens in zip(cleaned, counts, strict=True)
         ]
@@ -369,35 +372,17 @@ class Conversation:
             for message in messages
             if message.call is None or not message.call.is_open
         ]
-        if queued is not None:
+        if queued is not None and not queued.blocked_by.of_request:
             found.append(queued)
+        elif queued is not None and has_waited_enough(queued.blocked_by):
+            await supersede(self._database, tenant, turn, {}, self._worker.name)
+            self._worker.ensure_serving(turn.agent_id, tenant)
         if now.state == "requires_action" and last is not None and last.state == "waiting":
             found.append(PausedTurn(now.turn, now.steps, now.usage, messages[-1]))
         if now.ended:
             stop = now.stop_reason or "error"
             found.append(EndedTurn(now.turn, now.steps, stop, now.usage, now.error))
         return found
-
-    async def _count(
-        self, messages: Sequence[NewMessage], model_name: str | None, form: EntryForm = "calls"
-    ) -> list[int]:
-        """Tokens of each message as a prompt will show it, as the agent's model counts."""
-        model = self._models.get(model_name)
-        shown = [
-            user_text(message.text, message.created_at or self._clock()) + (message.chat_note or "")
-            if message.role == "user"
-            else message.text
-            for message in messages
-        ]
-        counts = await model.count_tokens(shown)
-        call = model.message_overhead + CALL_TOKENS if form == "calls" else 0
-        return [
-            count
-            + model.message_overhead
-            + sum(picture.tokens for picture in message.pictures)
-            + (call if message.role == "assistant" else 0)
-            for count, message in zip(counts, messages, strict=True)
-        ]
 
 
 def _check_text(message: NewMessage) -> None:

@@ -3,16 +3,20 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from memserver.agent.context import PromptParts, tools_text
 from memserver.agent.options import EntryForm
-from memserver.agent.rendering import prompt_messages
+from memserver.agent.rendering import prompt_messages, user_text
 from memserver.llm.base import ChatModel
 from memserver.memory import scale
 from memserver.memory.queue import Budget, scale_up
 from memserver.memory.results import ResultReader
 from memserver.messages import Entry, PromptMessage, TokenUsage, ToolSpec
+from memserver.storage.inbox import NewMessage
 
+CALL_TOKENS = 24
+"""What an imported answer is counted beyond its text, since it is shown as a call."""
 SHORT_TEXT = 16
 """Bytes of a text that counts as so many tokens: an "OK" needs no counting, while a section is locked."""
 
@@ -123,3 +127,24 @@ def _counted_text(part: PromptMessage) -> str:
     if part.role != "assistant" or part.call is None:
         return part.text
     return f"{part.call.name} {json.dumps(dict(part.call.arguments), ensure_ascii=False)}"
+
+
+async def count_new(
+    messages: Sequence[NewMessage], model: ChatModel, now: datetime, form: EntryForm = "calls"
+) -> list[int]:
+    """Tokens of messages from outside as a prompt will show them, as the agent's model counts."""
+    shown = [
+        user_text(message.text, message.created_at or now) + (message.chat_note or "")
+        if message.role == "user"
+        else message.text
+        for message in messages
+    ]
+    counts = await model.count_tokens(shown)
+    call = model.message_overhead + CALL_TOKENS if form == "calls" else 0
+    return [
+        count
+        + model.message_overhead
+        + sum(picture.tokens for picture in message.pictures)
+        + (call if message.role == "assistant" else 0)
+        for count, message in zip(counts, messages, strict=True)
+    ]

@@ -22,7 +22,7 @@ from memserver.api.middleware.methods import HeadAndOptions
 from memserver.api.middleware.rate_limit import RateLimit
 from memserver.api.middleware.security_headers import SecurityHeaders
 from memserver.api.middleware.trailing_slash import TrailingSlash
-from memserver.api.openai import chat, models, responses
+from memserver.api.openai import chat, embeddings, models, responses
 from memserver.api.openai import errors as openai_errors
 from memserver.api.openapi import DocumentedApp, operation_id
 from memserver.api.routes import (
@@ -84,6 +84,7 @@ ROUTES = (
     keys,
     tenants,
     models,
+    embeddings,
     health,
 )
 

@@ -25,6 +25,8 @@ MOST_BYTES = 128_000
 """Of all tools of a request as JSON."""
 MOST_DESCRIBED = 4_000
 """Characters of a tool's description."""
+MOST_KNOWN = 64
+"""Requests' tools, and forms, that are remembered: a client sends the same ones with every request."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _LITERAL = frozenset({"const", "default", "enum", "examples"})
 _WHOLE_FORM = "answer"
@@ -53,7 +55,7 @@ class TurnRequest:
     since: Mapping[str, int] = field(default_factory=dict)
 
     def stored(self) -> JsonObject | None:
-        """As the turn has it; None if there is nothing to have."""
+        """As the turn has it; None if there is nothing to have. Schemas are texts, as the database orders an object's names."""
         if not self.is_new:
             return None
         tools = [
@@ -61,16 +63,17 @@ class TurnRequest:
             for each in self.tools
         ]
         names = [each.name for each in self.tools]
-        form = {} if self.form is None else {"form": self.form}
-        return {"tools": tools, "choice": self.choice, "names": names, **form}
+        form = {} if self.form is None else {"form": json.dumps(self.form)}
+        return {"tools": json.dumps(tools), "choice": self.choice, "names": names, **form}
 
     @classmethod
     def of(cls, stored: JsonObject | None) -> "TurnRequest":
-        stored = stored or {}
+        if stored is None:
+            return NO_REQUEST
         return cls(
-            tools=tuple(ToolSpec(**each) for each in stored.get("tools", ())),
+            tools=_specs(stored.get("tools", "[]")),
             choice=stored.get("choice", "auto"),
-            form=stored.get("form"),
+            form=json.loads(stored["form"]) if "form" in stored else None,
             names=tuple(stored.get("names", ())),
             since=stored.get("since", {}),
         )
@@ -90,10 +93,12 @@ class TurnRequest:
         """The agent's tools with those of the request, which come before others of the same name."""
         if not self.is_new:
             return tools
-        more = {each.name: style.apply(_client_tool(each)) for each in self.tools}
+        more = _client_tools(json.dumps(self.stored()), style)
         if self.form is not None:
             send = tools[SEND_MESSAGE]
-            more[SEND_MESSAGE] = replace(send, spec=_in_form(send.spec, self.form))
+            form, parameters = json.dumps(self.form), json.dumps(send.spec.parameters)
+            spec = _in_form(send.spec.name, send.spec.description, parameters, form)
+            more = {**more, SEND_MESSAGE: replace(send, spec=spec)}
         return {**tools, **more}
 
     def offered(self, names: Collection[str], *, last: bool) -> set[str]:
@@ -136,9 +141,9 @@ def check_tools(request: TurnRequest, taken: Collection[str]) -> None:
         if len(tool.description) > MOST_DESCRIBED:
             raise with_place(f"description: it may have {MOST_DESCRIBED} characters.")
         names.add(tool.name)
-        size += with_place.check(tool.parameters, check_parameters)
+        size += len(tool.description) + with_place.check(tool.parameters, check_parameters)
         if size > MOST_BYTES:
-            raise InvalidInput(f"tools: their schemas have more than {MOST_BYTES} bytes together.")
+            raise InvalidInput(f"tools: they have more than {MOST_BYTES} bytes together.")
     if request.form is not None:
         _Place("response_format").check(request.form, _check_form)
 
@@ -176,8 +181,19 @@ def _fault_of(text: str, check: "Check") -> str | None:
 
 def _check_form(form: JsonObject) -> None:
     check_bounds(form)
-    arguments = _in_form(ToolSpec("json_schema", "", {"properties": {"message": {}}}), form)
-    check_schema(arguments)
+    check_schema(_in_form("json_schema", "", '{"properties": {"message": {}}}', json.dumps(form)))
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _specs(tools: str) -> tuple[ToolSpec, ...]:
+    """The same ones as in the turn before, which caches know by their identity."""
+    return tuple(ToolSpec(**each) for each in json.loads(tools))
+
+
+@lru_cache(maxsize=MOST_KNOWN)
+def _client_tools(stored: str, style: SpecStyle) -> Mapping[str, RunnableTool]:
+    specs = TurnRequest.of(json.loads(stored)).tools
+    return {each.name: style.apply(_client_tool(each)) for each in specs}
 
 
 def _client_tool(spec: ToolSpec) -> RunnableTool:
@@ -189,24 +205,26 @@ def _client_tool(spec: ToolSpec) -> RunnableTool:
     return RunnableTool(called, run, kind="client", attached=False)
 
 
-def _in_form(send: ToolSpec, form: JsonObject) -> ToolSpec:
+@lru_cache(maxsize=MOST_KNOWN)
+def _in_form(name: str, description: str, parameters: str, form: str) -> ToolSpec:
     """send_message, where its message has this form. It is the turn's last: it can't ask for another step."""
-    message, definitions = _inner_schema(form)
+    message, definitions = _inner_schema(json.loads(form))
+    taken = json.loads(parameters)
     properties = {
         name: message if name == "message" else schema
-        for name, schema in send.parameters["properties"].items()
+        for name, schema in taken["properties"].items()
         if name != "request_heartbeat"
     }
-    parameters = {
-        **send.parameters,
+    schema = {
+        **taken,
         "type": "object",
         "properties": properties,
         "required": ["message"],
         "additionalProperties": False,
         **({"$defs": definitions} if definitions else {}),
     }
-    description = f"{send.description} The message is your whole answer, as JSON of its schema."
-    return ToolSpec(send.name, description, parameters)
+    described = f"{description} The message is your whole answer, as JSON of its schema."
+    return ToolSpec(name, described, schema)
 
 
 def _inner_schema(form: JsonObject) -> tuple[JsonObject, JsonObject]:

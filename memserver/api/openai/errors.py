@@ -18,7 +18,7 @@ from memserver.api.paths import route_path
 from memserver.errors import AgentWaits, ContextOverflow, MemserverError
 from memserver.messages import JsonObject
 
-_PATHS = re.compile(r"^/v1/(chat/completions|responses|models)(/|$)")
+_PATHS = re.compile(r"^/v1/(chat/completions|completions|embeddings|responses|models)(/|$)")
 _PARAMETER = re.compile(r"^([a-z][\w.\[\]]*): ")
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {ContextOverflow.code: "context_length_exceeded"}

@@ -1,11 +1,10 @@
 """Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import Response
-from pydantic import BaseModel, Field
 
 from memserver.agent.call_answers import is_of_request
 from memserver.agent.events import End, EndedTurn, PausedTurn
@@ -14,10 +13,9 @@ from memserver.api.event_stream import EventStream, event_data
 from memserver.api.hang_up import HangUpDep
 from memserver.api.json_body import Router
 from memserver.api.openai.addressing import Addressed, Headers, HeadersDep, find_addressed
-from memserver.api.openai.asides import Aside, answer_aside, is_remembered
+from memserver.api.openai.asides import Aside, answer_aside, aside_pieces, is_remembered, no_turn
 from memserver.api.openai.chat import Extra
 from memserver.api.openai.client_tools import (
-    arguments_of,
     function_call,
     refuse_without_memory,
     usage_of,
@@ -31,129 +29,35 @@ from memserver.api.openai.requests import (
     response_prompt,
     response_transcript,
 )
+from memserver.api.openai.response_object import (
+    IncompleteDetails,
+    OutputCall,
+    OutputMessage,
+    OutputText,
+    ResponseError,
+    ResponseObject,
+    ResponseUsage,
+    Status,
+)
 from memserver.api.openai.turns import (
     Key,
     Posting,
     begin,
     find_turn,
     finish_turn,
+    start_pieces,
     start_turn,
     text_of,
     turn_id,
 )
 from memserver.errors import InvalidInput, NotFound
-from memserver.messages import FunctionCall, JsonObject, TokenUsage
+from memserver.messages import JsonObject
 from memserver.storage import recall
 from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import PLACES_PER_TURN, TurnRow
 from memserver.wiring.services import Services
 
 router = Router(tags=["OpenAI's API"], responses=RESPONSES)
-
-Status = Literal["completed", "failed", "in_progress", "incomplete", "cancelled"]
-
-
-class OutputText(BaseModel):
-    """A part of a message."""
-
-    type: Literal["output_text"] = "output_text"
-    text: str = Field(examples=["Hello Ada!"])
-    annotations: list[Any] = []
-    logprobs: list[Any] = []
-
-
-class OutputMessage(BaseModel):
-    """What the agent said."""
-
-    type: Literal["message"] = "message"
-    id: str = Field(examples=["msg_0198f1c27a3b7c4d8e5f0123456789ab_1"])
-    status: Literal["completed", "in_progress"]
-    role: Literal["assistant"] = "assistant"
-    content: list[OutputText]
-
-
-class OutputCall(BaseModel):
-    """A call that the client has to run. Its result comes as a function_call_output with this call_id."""
-
-    type: Literal["function_call"] = "function_call"
-    id: str = Field(examples=["fc_k3Xq9TbZ1"])
-    call_id: str = Field(examples=["k3Xq9TbZ1"])
-    name: str = Field(examples=["get_weather"])
-    arguments: str = Field(examples=['{"city": "Oslo"}'])
-    status: Literal["completed", "in_progress"] = "completed"
-
-    @classmethod
-    def of(cls, call: FunctionCall) -> "OutputCall":
-        arguments = arguments_of(call)
-        return cls(id=f"fc_{call.id}", call_id=call.id, name=call.name, arguments=arguments)
-
-
-class CachedTokens(BaseModel):
-    """Of the input's tokens."""
-
-    cached_tokens: int = Field(examples=[1408])
-    cache_write_tokens: int = 0
-
-
-class ReasoningTokens(BaseModel):
-    """Of the output's tokens; endpoints don't tell them apart."""
-
-    reasoning_tokens: int = 0
-
-
-class ResponseUsage(BaseModel):
-    """Tokens of all the turn's steps, as the model's endpoint counted them."""
-
-    input_tokens: int = Field(examples=[1520])
-    input_tokens_details: CachedTokens
-    output_tokens: int = Field(examples=[41])
-    output_tokens_details: ReasoningTokens = ReasoningTokens()
-    total_tokens: int = Field(examples=[1561])
-
-    @classmethod
-    def of(cls, usage: TokenUsage) -> "ResponseUsage":
-        return cls(
-            input_tokens=usage.prompt_tokens,
-            input_tokens_details=CachedTokens(cached_tokens=usage.cached_tokens),
-            output_tokens=usage.completion_tokens,
-            total_tokens=usage.prompt_tokens + usage.completion_tokens,
-        )
-
-
-class ResponseError(BaseModel):
-    """Why the turn failed."""
-
-    code: str = Field(examples=["server_error"])
-    message: str = Field(examples=["The model gave no answer in time."])
-
-
-class IncompleteDetails(BaseModel):
-    """Why the answer is cut."""
-
-    reason: Literal["max_output_tokens"] = "max_output_tokens"
-
-
-class ResponseObject(BaseModel):
-    """A response."""
-
-    id: str = Field(examples=["resp_0198f1c27a3b7c4d8e5f0123456789ab_1"])
-    object: Literal["response"] = "response"
-    created_at: int = Field(examples=[1770465600])
-    status: Status
-    model: str = Field(examples=["sam"])
-    output: list[OutputMessage | OutputCall]
-    error: ResponseError | None = None
-    incomplete_details: IncompleteDetails | None = None
-    instructions: None = None
-    metadata: dict[str, str] = {}
-    parallel_tool_calls: Literal[False] = False
-    previous_response_id: str | None = None
-    store: Literal[True] = True
-    text: dict[str, Any] = {"format": {"type": "text"}}
-    tool_choice: Any = "none"
-    tools: list[Any] = []
-    usage: ResponseUsage | None = None
-    memserver: Extra
 
 
 @router.post(
@@ -180,8 +84,8 @@ async def create_response(
     if not is_remembered(services, addressed, headers, prompt := response_prompt(request)):
         refuse_without_memory(brought)
         most = (request.model_extra or {}).get("max_output_tokens")
-        aside = await answer_aside(services, agent, prompt, most)
-        return _answer_aside(request, services.ping_seconds, agent, aside)
+        coming = answer_aside(services, agent, prompt, most)
+        return await _answer_aside(request, services.ping_seconds, agent, coming)
     chat = headers.chat if answered is None else replace(headers.chat, after=answered)
     posting = Posting(key, headers.repeated, chat, brought)
     turn, after = await begin(services, tenant, agent, transcript, posting)
@@ -225,13 +129,16 @@ async def get_response(
     return answer.ended(text_of(messages), ended)
 
 
-def _answer_aside(
-    request: ResponseRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+async def _answer_aside(
+    request: ResponseRequest, ping_seconds: float, agent: AgentRow, coming: Awaitable[Aside]
 ) -> Response:
     extra = Extra.of_aside(agent, request.unused((*RESPONSE_FIELDS, "max_output_tokens")))
-    answer = _Answer(request.model or agent.name, aside.turn, 0, extra)
+    turn = no_turn()
+    answer = _Answer(request.model or agent.name, turn, 0, extra)
     if request.stream:
-        return EventStream(_Writer(answer).of(aside.pieces()), ping_seconds)
+        pieces = await start_pieces(aside_pieces(coming), turn, ping_seconds)
+        return EventStream(_Writer(answer).of(pieces), ping_seconds)
+    aside = await coming
     whole = answer.ended(aside.text, aside.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
 

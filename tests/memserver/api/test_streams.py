@@ -1,42 +1,22 @@
 """Streams of all three routes: what keeps them open, what their lines hold, and how they end."""
 
-import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 
 from memserver.errors import ModelUnavailable
-from memserver.messages import Prompt, ToolSpecs
-from memserver.testing.scripted import Held, ScriptedModel, Step, say
+from memserver.testing.scripted import ScriptedModel, say
 from tests.support.client import served
+from tests.support.once_held import OnceHeld
 from tests.support.server import OneDatabase
 
 ROUTES = ("native", "chat", "responses")
 LINE_ENDS = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg\x1dh\x1ei"
-
-
-class OnceHeld:
-    """A model that keeps its answer until it is let go, from any thread."""
-
-    def __init__(self, step: Step) -> None:
-        self._step = step
-        self._let_go = threading.Event()
-
-    def __call__(self, prompt: Prompt, tools: ToolSpecs) -> Step:
-        held = asyncio.Event()
-        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, held.set)
-        threading.Thread(target=lambda: self._let_go.wait() and wake(), daemon=True).start()
-        return Held(self._step, held)
-
-    def let_go(self) -> None:
-        self._let_go.set()
 
 
 @dataclass
@@ -49,7 +29,7 @@ class Asking:
 
 @asynccontextmanager
 async def streaming(
-    database: OneDatabase, model: ScriptedModel, route: str, **settings: Any
+    database: OneDatabase, model: ScriptedModel, route: str, *, addressed: str = "", **settings: Any
 ) -> AsyncIterator[tuple[httpx2.Response, "Asking"]]:
     """The head of a stream's answer, whose body is still to be read, and who asks."""
     with served(database, model, **settings) as server:
@@ -63,7 +43,7 @@ async def streaming(
             }[route]
             body = {name: said[name] for name in names} | {"stream": True}
             if route != "native":
-                body["model"] = agent
+                body["model"] = agent + addressed
             async with http.stream("POST", path, json=body) as answer:
                 assert answer.status_code == 200, await answer.aread()
                 yield answer, Asking(http, agent)
@@ -114,6 +94,21 @@ async def test_a_stream_has_its_head_at_once_and_comments_while_the_model_thinks
     assert spoken(route, heard) == "Hello."
     assert answer.headers["x-accel-buffering"] == "no"
     assert answer.headers.get("memserver-turn") == ("1" if route == "native" else None)
+
+
+@pytest.mark.parametrize("route", ["chat", "responses"])
+async def test_an_answer_that_is_not_remembered_keeps_its_stream_open_too(
+    database: OneDatabase, route: str
+) -> None:
+    held = OnceHeld("Hello.")
+    model, asked = ScriptedModel(summary=held), {"addressed": "@no-memory"}
+    heard = ""
+    async with streaming(database, model, route, stream_ping_seconds=0.02, **asked) as (answer, _):
+        async for piece in answer.aiter_text():
+            heard += piece
+            if ": ping" in heard:
+                held.let_go()
+    assert spoken(route, heard) == "Hello."
 
 
 @pytest.mark.parametrize("route", ROUTES)

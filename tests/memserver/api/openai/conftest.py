@@ -9,16 +9,17 @@ from memserver.client import Client
 from memserver.messages import Prompt, ToolSpecs
 from memserver.testing.scripted import ScriptedModel, Step
 from tests.support.client import served
-from tests.support.scripted_agent import Scripted
+from tests.support.scripted_agent import HeldHere, Scripted
 from tests.support.server import OneDatabase
 
 
 @pytest.fixture(scope="module")
 def _scripted(shared_database: OneDatabase) -> Iterator[Scripted]:
-    steps: list[Step] = []
+    steps: list[Step | HeldHere] = []
 
     def rule(_prompt: Prompt, _tools: ToolSpecs) -> Step:
-        return steps.pop(0)
+        step = steps.pop(0)
+        return step.begin() if isinstance(step, HeldHere) else step
 
     with (
         served(shared_database, ScriptedModel(rule)) as server,

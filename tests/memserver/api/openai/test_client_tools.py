@@ -1,13 +1,17 @@
 """Tools that OpenAI's own Python client sends with a request, and runs itself."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import openai
 import pytest
 
+from memserver.agent import call_answers
 from memserver.testing.scripted import Call, say
-from tests.support.scripted_agent import Scripted
+from tests.support.scripted_agent import HeldHere, Scripted
+from tests.support.servers import wait_for
 
 PARAMETERS = {
     "type": "object",
@@ -137,6 +141,37 @@ def test_a_request_that_is_repeated_gets_the_same_answer(scripted: Scripted):
         ask(scripted, [*ASK, *answered(first, "Rain.")])
     assert refused.value.response.headers["x-should-retry"] == "false"
     assert len(scripted.history()) == 3
+
+
+def test_a_request_that_is_repeated_by_its_key_does_not_end_its_own_wait(scripted: Scripted):
+    scripted.begin(OSLO, say("It is sunny."))
+    key = {"Idempotency-Key": "one"}
+    first = ask(scripted, extra_headers=key)
+    assert ask(scripted, extra_headers=key).choices == first.choices
+    second = ask(scripted, [*ASK, *answered(first)])
+    assert second.choices[0].message.content == "It is sunny."
+    with pytest.raises(openai.ConflictError):
+        ask(scripted, extra_headers=key, tools=[TIME])
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+def test_a_message_that_came_before_the_call_waits_for_its_result_a_while(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, is_patient: bool
+):
+    if not is_patient:
+        monkeypatch.setattr(call_answers, "PATIENCE", timedelta(0))
+    held = HeldHere(OSLO)
+    scripted.begin(held, *[say("Sunny.")] * is_patient, say("Hello."))
+    with ThreadPoolExecutor(2) as threads:
+        asked = threads.submit(ask, scripted)
+        assert held.reached.wait(60)
+        other = threads.submit(scripted.client.messages.send, scripted.agent_id, "Hi")
+        assert wait_for(lambda: scripted.has_turn(2), within=20)
+        held.let_go()
+        if is_patient:
+            answer = ask(scripted, [*ASK, *answered(asked.result())])
+            assert answer.choices[0].message.content == "Sunny."
+        assert other.result().text == "Hello."
 
 
 def test_a_new_message_instead_of_a_result_ends_the_wait(scripted: Scripted):

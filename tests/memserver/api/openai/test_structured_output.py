@@ -119,6 +119,21 @@ def test_a_model_that_writes_the_answer_instead_of_a_call_is_understood(
     assert json.loads(answer.choices[0].message.content or "") == {"name": "Ada"}
 
 
+def test_the_order_of_a_schema_is_kept(scripted: Scripted):
+    """A model writes what comes first with less before it: an answer after its reasons is another one."""
+    scripted.begin(send({"reasons": "It rains.", "go": False}))
+    names = ["reasons", "go", "a", "zzzzzzzzzzzz", "b"]
+    properties = {name: {} for name in names}
+    schema: Any = {"type": "object", "properties": properties, "required": names[:2]}
+    scripted.sdk.chat.completions.create(
+        model=scripted.name,
+        messages=ASK,
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema}},
+    )
+    [send_message] = [t for t in scripted.model.seen[0].tools if t.name == "send_message"]
+    assert list(send_message.parameters["properties"]["message"]["properties"]) == names
+
+
 def test_a_model_that_never_keeps_to_the_schema_fails_the_turn_alone(scripted: Scripted):
     scripted.begin(send({}), "Ada", send(7), say("Hello."))
     with pytest.raises(openai.APIStatusError) as failed:
