@@ -12,7 +12,7 @@ from memserver.api.event_stream import EventStream, event_data
 from memserver.api.hang_up import HangUpDep
 from memserver.api.json_body import Router
 from memserver.api.openai.addressing import HeadersDep, find_addressed
-from memserver.api.openai.asides import Aside, answer_aside, is_remembered
+from memserver.api.openai.asides import Aside, begin_aside, is_remembered
 from memserver.api.openai.client_tools import (
     arguments_of,
     function_call,
@@ -29,6 +29,7 @@ from memserver.api.openai.requests import (
     has_instructions,
 )
 from memserver.api.openai.turns import (
+    FIRST_SECONDS,
     Key,
     Posting,
     begin,
@@ -198,8 +199,8 @@ async def create_completion(
     if not is_remembered(services, addressed, headers, prompt):
         refuse_without_memory(brought)
         most = fields.get("max_completion_tokens") or fields.get("max_tokens")
-        aside = await answer_aside(services, addressed.agent, prompt, most)
-        return _answer_aside(request, services.ping_seconds, addressed.agent, aside)
+        aside = begin_aside(services, addressed.agent, prompt, most)
+        return await _answer_aside(request, services.ping_seconds, addressed.agent, aside)
     posting = Posting(key, headers.repeated, headers.chat, brought)
     turn, after = await begin(services, tenant, addressed.agent, transcript, posting)
     instructions = has_instructions([each.role for each in request.messages])
@@ -219,7 +220,7 @@ async def create_completion(
     return Response(completion.model_dump_json(), media_type="application/json")
 
 
-def _answer_aside(
+async def _answer_aside(
     request: ChatRequest, ping_seconds: float, agent: AgentRow, aside: Aside
 ) -> Response:
     extra = Extra.of_aside(agent, request.unused((*CHAT_FIELDS, *LENGTH_FIELDS)))
@@ -228,8 +229,10 @@ def _answer_aside(
         options = request.stream_options
         counted = options is not None and options.include_usage is True
         chunks = _Chunks(place, request.model, extra, counted=counted)
-        return EventStream(chunks.of(aside.pieces()), ping_seconds)
-    completion = Completion.of(place, request.model, aside.text, aside.ended, extra)
+        pieces = await aside.start(min(FIRST_SECONDS, ping_seconds))
+        return EventStream(chunks.of(pieces), ping_seconds)
+    text, ended = await aside.answer()
+    completion = Completion.of(place, request.model, text, ended, extra)
     return Response(completion.model_dump_json(), media_type="application/json")
 
 
