@@ -4,19 +4,16 @@ The agent's model answers them from what the request itself holds. The agent's m
 and they don't wait in its queue.
 """
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 from uuid import uuid4
 
-from memserver.agent.endings import as_json
 from memserver.agent.events import End, EndedTurn
 from memserver.agent.options import Limits
 from memserver.api.openai.addressing import Addressed, Headers
-from memserver.errors import InvalidInput, MemserverError
-from memserver.llm.base import Written
+from memserver.errors import InvalidInput
 from memserver.messages import PromptMessage, TokenUsage
 from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import TurnRow
@@ -37,39 +34,19 @@ _OWN_REQUESTS = re.compile(
 """How the last message of such a request begins. Open WebUI's prompt with documents begins alike, but is a question."""
 
 
+@dataclass(frozen=True, slots=True)
 class Aside:
-    """An answer that is not remembered; `turn` stands for a turn, of which there is none."""
+    """An answer that is not remembered."""
 
-    def __init__(self, writing: Coroutine[Any, Any, Written]) -> None:
-        self.turn = _no_turn()
-        self._writing = asyncio.ensure_future(writing)
+    text: str
+    ended: EndedTurn
 
-    async def answer(self) -> tuple[str, EndedTurn]:
-        """Its text and its end. Raises ModelError."""
-        written = await self._writing
-        return written.text, EndedTurn(0, 1, "message_sent", written.usage, None)
 
-    async def start(self, seconds: float) -> AsyncIterator[str | End]:
-        """The answer as a stream has it; returns when it is there, or after so many seconds.
-
-        Raises:
-            ModelError: it failed by then; later the stream reports it.
-        """
-        await asyncio.wait([self._writing], timeout=seconds)
-        if self._writing.done():
-            self._writing.result()
-        return self._pieces()
-
-    async def _pieces(self) -> AsyncIterator[str | End]:
-        try:
-            text, ended = await self.answer()
-        except MemserverError as error:
-            yield EndedTurn(0, 1, "error", TokenUsage(), as_json(error))
-        else:
-            yield text
-            yield ended
-        finally:
-            self._writing.cancel()
+async def aside_pieces(coming: Awaitable[Aside]) -> AsyncGenerator[str | End]:
+    """An answer as a stream has it."""
+    aside = await coming
+    yield aside.text
+    yield aside.ended
 
 
 def is_remembered(
@@ -88,7 +65,7 @@ def is_own_request(prompt: Sequence[PromptMessage]) -> bool:
     return _OWN_REQUESTS.match(last) is not None
 
 
-def begin_aside(
+async def answer_aside(
     services: Services, agent: AgentRow, prompt: Sequence[PromptMessage], max_tokens: object = None
 ) -> Aside:
     """Let the agent's model answer.
@@ -101,13 +78,15 @@ def begin_aside(
 
     Raises:
         InvalidInput: the request says nothing.
+        ModelError: as the model has it.
     """
     if not any(each.text.strip() for each in prompt):
         raise InvalidInput("messages: there is no text to answer.")
     most = _most_tokens(services.deps.limits, agent)
     wanted = max_tokens if isinstance(max_tokens, int) and max_tokens > 0 else most
     model = services.deps.models.get(agent.model, agent.tenant)
-    return Aside(model.write(prompt, max_tokens=min(wanted, most)))
+    written = await model.write(prompt, max_tokens=min(wanted, most))
+    return Aside(written.text, EndedTurn(0, 1, "message_sent", written.usage, None))
 
 
 def _most_tokens(limits: Limits, agent: AgentRow) -> int:
@@ -115,7 +94,8 @@ def _most_tokens(limits: Limits, agent: AgentRow) -> int:
     return options.max_output_tokens or limits.max_output_tokens
 
 
-def _no_turn() -> TurnRow:
+def no_turn() -> TurnRow:
+    """What stands for the turn of an aside, which has none."""
     now = datetime.now(UTC)
     return TurnRow(
         agent_id=uuid4(),  # so that no other answer has its id

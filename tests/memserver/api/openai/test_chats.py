@@ -9,8 +9,6 @@ import openai
 import pytest
 from psycopg import AsyncCursor
 
-from memserver.api.openai.asides import Aside
-from memserver.errors import ModelUnavailable
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Held, ScriptedModel, Step, say
 from memserver.testing.scripted_rules import last_user_text
@@ -283,24 +281,3 @@ async def test_a_front_ends_own_request_does_not_wait_for_the_agents_turn(databa
         assert not chat.done()
         may_answer.set()
         assert (await chat)["turn"] == 1
-
-
-async def test_a_stream_begins_before_a_title_is_written_and_reports_its_failure(
-    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
-):
-    may_fail = asyncio.Event()
-    pieces = Aside._pieces
-
-    async def begun(aside: Aside) -> AsyncIterator[Any]:
-        may_fail.set()
-        async for piece in pieces(aside):
-            yield piece
-
-    monkeypatch.setattr(Aside, "_pieces", begun)
-    model = ScriptedModel(summary=lambda _: Held(ModelUnavailable("gone"), may_fail))
-    async with front_end(database, model=model, stream_ping_seconds=0.01) as (server, _):
-        body = {"model": "sam", "messages": [{"role": "user", "content": OWN[0]}]}
-        answer = await server.http.post("/v1/chat/completions", json={**body, "stream": True})
-        assert answer.status_code == 200
-        assert "gone" in answer.text
-        assert (await server.http.post("/v1/chat/completions", json=body)).status_code == 503
