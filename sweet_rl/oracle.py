@@ -44,15 +44,6 @@ def values_of(
     return tuple(_value(task, known, len(asked), left, text) for text in candidates)
 
 
-def gains_of(task: SlotTask, played: Trajectory) -> tuple[float, ...]:
-    """How much more each of the agent's messages was worth than one that asks nothing."""
-    gains = []
-    for turn in range(played.turns):
-        said, idle = values_of(task, played.before(turn), (played.said(turn), ""))
-        gains.append(said - idle)
-    return tuple(gains)
-
-
 def _value(task: SlotTask, known: _Known, said: int, left: int, text: str) -> float:
     """Of one message, when the agent has said so many and has so many left, this one among them."""
     if gives_answer(text) or left <= 1:

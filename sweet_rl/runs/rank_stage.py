@@ -1,4 +1,4 @@
-"""The stage that ranks candidates: by the critic or by the oracle, with pictures of what turns are worth.
+"""The stage that ranks candidates: by the critic or by the oracle.
 
 Differs from the released code: the reference of the ranking sees the reference code as in training, unless
 `reference_hidden` is false.
@@ -7,17 +7,13 @@ Differs from the released code: the reference of the ranking sees the reference 
 from pathlib import Path
 
 from memserver.messages import JsonObject
-from sweet_rl.oracle import agreement, gains_of, mistakes, values_of
-from sweet_rl.pairs import is_held_out, successes
-from sweet_rl.picture import draw
+from sweet_rl.oracle import agreement, mistakes, values_of
+from sweet_rl.pairs import is_held_out
 from sweet_rl.plans import ScorePlan
 from sweet_rl.recipe import Recipe
-from sweet_rl.runs.context import CANDIDATES, RANKED, RunContext, check_finished, collected_by
+from sweet_rl.runs.context import CANDIDATES, RANKED, RunContext, check_finished
 from sweet_rl.runs.units import ADAPTER, Unit
 from sweet_rl.trajectories import Candidates, Ranked, read_file, write_file
-
-SOME = 2
-"""Collaborations of each kind that are drawn."""
 
 
 def rank(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
@@ -49,7 +45,6 @@ def rank(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     if slots:
         ranked = [each.model_copy(update={"oracle": by_oracle(each)}) for each in ranked]
     write_file(folder / RANKED, ranked)
-    _draw_some(unit, folder, context, plan)
     by_kind = {"by_kind": mistakes(ranked, slots)} if slots else {}
     unseen = [each for each in ranked if is_held_out(each.task, variant.critic.held_out)]
     return figures | agreement(ranked) | {"held_out": agreement(unseen)} | by_kind
@@ -68,20 +63,3 @@ def score_plan(variant: Recipe, context: RunContext, critic: Unit) -> ScorePlan:
         batch_tokens=recipe.batch_tokens,
         precision=recipe.precision,
     )
-
-
-def _draw_some(unit: Unit, folder: Path, context: RunContext, plan: ScorePlan) -> None:
-    """Pictures of some collaborations: which turn earned what. Long ones, that ended well and badly."""
-    from sweet_rl.scores import score_turns  # noqa: PLC0415 - torch
-
-    collected = collected_by(unit.needs["candidates"], context)
-    by_length = sorted(collected, key=lambda each: -each.turns)
-    failed = [each for each in by_length if each.reward < 1]
-    chosen = [*successes(by_length)[:SOME], *failed[:SOME]]
-    slots = context.tasks("train").slots
-    both = zip(chosen, score_turns(plan, chosen), strict=True)
-    for number, (played, advantages) in enumerate(both):
-        scores = {"critic": advantages}
-        if played.task in slots:
-            scores["oracle, over an idle message"] = gains_of(slots[played.task], played)
-        (folder / f"turns-{number}.png").write_bytes(draw(played, scores))

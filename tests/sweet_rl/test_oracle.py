@@ -7,9 +7,9 @@ import pytest
 from memserver_evals.colbench.backend.families import FAMILIES
 from memserver_evals.colbench.backend.rules import MARKER
 from memserver_evals.colbench.backend.slot_human import SlotTask
-from sweet_rl.oracle import agreement, gains_of, values_of
+from sweet_rl.oracle import agreement, values_of
 from sweet_rl.trajectories import Ranked
-from tests.sweet_rl.conversations import chat, played
+from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.oracle_tasks import TASKS, answer, asked, one
 
 
@@ -64,16 +64,6 @@ def test_code_is_read_whatever_its_white_space_and_quotes_but_not_its_types() ->
     assert values_of(other, asked(task), [code]) == (1,)
     quoted = answer(task).replace(str(task.slots["low cutoff"]), f"'{task.slots['low cutoff']}'", 1)
     assert values_of(task, asked(task), [quoted])[0] < 1
-
-
-def test_a_plays_gains_are_over_asking_nothing() -> None:
-    task = one("tier")
-    talk = [task.example.description, "What is the fee?", "3", "Hm?", "I don't know.", answer(task)]
-    trajectory = played(task.example.id, 0, 1, *talk)
-    useful, idle, right = gains_of(task, trajectory)
-    assert useful > 0 == idle < right
-    wrong = played(task.example.id, 0, 0, *talk[:5], f"{MARKER}\nno code")
-    assert gains_of(task, wrong)[2] < 0
 
 
 def ranked(advantages: Sequence[float], oracle: Sequence[float] | None) -> Ranked:

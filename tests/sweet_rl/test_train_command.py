@@ -135,7 +135,6 @@ def test_a_whole_recipe_is_trained_with_a_tiny_model_and_reported(
         "oracle",
     } <= worth.keys()
     assert [row["policy"] for row in results["grid"]["rows"]][:2] == ["warm-start", "rft"]
-    assert len(list((tmp_path / "run" / "seed-1" / "rank").glob("turns-*.png"))) > 1
     adapters = list((tmp_path / "run").glob("*/*/adapter/adapter_model.safetensors"))
     assert len(adapters) == 10
     config = json.loads((adapters[0].parent / "adapter_config.json").read_text("utf-8"))
