@@ -4,7 +4,7 @@ What an agent doesn't do and can be left out without breaking a promise is left 
 of tokens, system messages. What would break one is refused: several answers, sound, a background.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -23,6 +23,7 @@ Text = str | Objects | None
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _PICTURE_PARTS = ("image_url", "input_image")
 _INSTRUCTIONS = ("system", "developer")
+_SPEAKERS = ("user", "assistant", *_INSTRUCTIONS, "tool", "function")
 _ROLES = {"function_call": "assistant", "function_call_output": "tool"}
 """Whose the items of a response's input are that are no messages."""
 _TOOLS = "Functions that the client runs; the agent may call them in this turn beside its own."
@@ -154,6 +155,7 @@ RESPONSE_FIELDS = (
 def check_chat(request: ChatRequest) -> None:
     """Refuse what an agent can't do. Raises InvalidInput."""
     extra = request.model_extra or {}
+    _check_roles(enumerate(each.role for each in request.messages), "messages")
     _check_end([each.role for each in request.messages], "messages")
     for name, now in (("functions", "tools"), ("function_call", "tool_choice")):
         if extra.get(name):
@@ -162,6 +164,8 @@ def check_chat(request: ChatRequest) -> None:
             )
     if extra.get("n") not in (None, 1):
         raise InvalidInput("n: an agent gives one answer.", hint="Leave n out.")
+    if "audio" in str(extra.get("modalities")):
+        raise InvalidInput("modalities: an agent answers in words.", hint="Leave audio out.")
     for name in ("logprobs", "top_logprobs", "audio"):
         if extra.get(name):
             raise InvalidInput(f"{name}: an agent doesn't give this.", hint=f"Leave {name} out.")
@@ -170,6 +174,10 @@ def check_chat(request: ChatRequest) -> None:
 def check_response(request: ResponseRequest) -> None:
     """Refuse what an agent can't do. Raises InvalidInput."""
     extra = request.model_extra or {}
+    said = [
+        each for each in enumerate(request.items) if each[1].get("type", "message") == "message"
+    ]
+    _check_roles(((number, item.get("role")) for number, item in said), "input")
     _check_end([_role_of(item) for item in request.items], "input")
     for name in ("background", "conversation", "prompt"):
         if extra.get(name):
@@ -303,6 +311,16 @@ def _with_results(request: TurnRequest, items: Sequence[tuple[str, object, objec
             results[str(call_id)] = _text(parts, "the tool's result", strict=True)
     ends = bool(items) and items[-1][0] == "tool"
     return replace(request, results=results, ends_with_result=ends)
+
+
+def _check_roles(roles: Iterable[tuple[int, object]], place: str) -> None:
+    """Check that nothing is said by somebody unknown, and so would be lost. Raises InvalidInput."""
+    for number, role in roles:
+        if role not in _SPEAKERS:
+            raise InvalidInput(
+                f"{place}[{number}].role: {str(role)[:50]!r} is no role.",
+                hint=f"The roles are {', '.join(_SPEAKERS)}.",
+            )
 
 
 def _check_end(roles: Sequence[object], place: str) -> None:
