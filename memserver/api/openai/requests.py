@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from memserver.agent.transcript import Said
-from memserver.api.openai.client_tools import read_form, read_results, read_tools
+from memserver.api.openai.client_tools import read_form, read_tools
 from memserver.errors import InvalidInput, PictureRefused
 from memserver.memory.pictures import marker
 from memserver.messages import JsonObject, PromptMessage
@@ -83,17 +83,11 @@ class ChatRequest(OpenAIRequest):
     @property
     def turn_request(self) -> TurnRequest:
         """What it brings to its turn. Raises InvalidInput."""
-        results = [
-            (
-                each.role,
-                (each.model_extra or {}).get("tool_call_id"),
-                _text_of_result(each.content, f"messages[{n}]") if each.role == "tool" else None,
-            )
-            for n, each in enumerate(self.messages)
-        ]
         form = read_form(self.response_format, "response_format")
-        return replace(
-            read_tools(self.tools, self.tool_choice), form=form, results=read_results(results)
+        request = replace(read_tools(self.tools, self.tool_choice), form=form)
+        items = [(each.role, each.model_extra or {}, each.content) for each in self.messages]
+        return _with_results(
+            request, [(role, more.get("tool_call_id"), text) for role, more, text in items]
         )
 
 
@@ -121,15 +115,11 @@ class ResponseRequest(OpenAIRequest):
     @property
     def turn_request(self) -> TurnRequest:
         """What it brings to its turn. Raises InvalidInput."""
-        results = []
-        for number, item in enumerate(self.items):
-            kind, output = item.get("type", "message"), None
-            if kind == "function_call_output":
-                output = _text_of_result(item.get("output"), f"input[{number}]")
-            results.append((_role_of(item), item.get("call_id"), output))
         form = read_form((self.text or {}).get("format"), "text.format")
-        return replace(
-            read_tools(self.tools, self.tool_choice), form=form, results=read_results(results)
+        tools = read_tools(self.tools, self.tool_choice)
+        return _with_results(
+            replace(tools, form=form, form_field="text.format"),
+            [(_role_of(each), each.get("call_id"), each.get("output")) for each in self.items],
         )
 
     @property
@@ -306,9 +296,21 @@ def _role_of(item: JsonObject) -> str:
     return _ROLES.get(str(item.get("type")), str(item.get("role", "")))
 
 
-def _text_of_result(content: object, place: str) -> str:
-    text: object = [content] if isinstance(content, dict) else content
-    return _text(text, place, strict=True)
+def _with_results(request: TurnRequest, items: Sequence[tuple[str, object, object]]) -> TurnRequest:
+    """The request with the results that stand after the last thing that the assistant did.
+
+    Args:
+        request: what else it brings.
+        items: of the conversation: the role; and of a result the call's id, and the content.
+    """
+    last = max((n for n, (role, *_) in enumerate(items) if role == "assistant"), default=-1)
+    results = {}
+    for role, call_id, content in items[last + 1 :]:
+        if role == "tool":
+            parts = [content] if isinstance(content, dict) else content
+            results[str(call_id)] = _text(parts, "the tool's result", strict=True)
+    ends = bool(items) and items[-1][0] == "tool"
+    return replace(request, results=results, ends_with_result=ends)
 
 
 def _check_roles(roles: Iterable[tuple[int, object]], place: str) -> None:
@@ -324,6 +326,8 @@ def _check_roles(roles: Iterable[tuple[int, object]], place: str) -> None:
 def _check_end(roles: Sequence[object], place: str) -> None:
     """Check that the last thing but instructions is for the agent to answer. Raises InvalidInput."""
     said = [role for role in roles if role not in _INSTRUCTIONS]
+    if not roles:
+        raise InvalidInput(f"{place}: there is nothing in it.", hint="Say something as the user.")
     if not said:
         raise InvalidInput(
             f"{place}: there are instructions only, and an agent has its own.",
