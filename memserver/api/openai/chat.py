@@ -204,7 +204,8 @@ async def create_completion(
     posting = Posting(key, headers.repeated, headers.chat, brought)
     turn, after = await begin(services, tenant, addressed.agent, transcript, posting)
     instructions = has_instructions([each.role for each in request.messages])
-    extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
+    unused = request.unused((*CHAT_FIELDS, *addressed.used))
+    extra = Extra.of(turn, unused, instructions=instructions)
     if request.stream:
         pieces = await start_turn(services, tenant, turn, after)
         options = request.stream_options

@@ -1,6 +1,6 @@
 """Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -89,7 +89,9 @@ async def create_response(
     chat = headers.chat if answered is None else replace(headers.chat, after=answered)
     posting = Posting(key, headers.repeated, chat, brought)
     turn, after = await begin(services, tenant, agent, transcript, posting)
-    answer = _Answer(request.model or agent.name, turn, after, _extra(turn, request))
+    answer = _Answer(
+        request.model or agent.name, turn, after, _extra(turn, request, addressed.used)
+    )
     answer.echo = {"previous_response_id": request.previous_response_id}
     if request.tools:
         choice = request.tool_choice or "auto"
@@ -166,10 +168,11 @@ async def _addressed(
     return addressed, after
 
 
-def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:
+def _extra(turn: TurnRow, request: ResponseRequest, used: Sequence[str]) -> Extra:
     roles = [] if isinstance(request.input, str) else [each.get("role") for each in request.input]
     instructions = has_instructions(roles)
-    return Extra.of(turn, request.unused(RESPONSE_FIELDS), instructions=instructions)
+    unused = request.unused((*RESPONSE_FIELDS, *used))
+    return Extra.of(turn, unused, instructions=instructions)
 
 
 class _Answer:

@@ -76,7 +76,8 @@ async def begin(
     """
     key, request = posting.key, posting.request
     await check_request(services, agent, request)
-    if request.results and not says_something(transcript):
+    is_cut = request.ends_with_result and all(said.role == "user" for said in transcript)
+    if request.results and (is_cut or not says_something(transcript)):
         return await continue_turn(services, tenant, agent, request, key)
     async with services.database.tenant(tenant) as tx:
         new = await unread(tx, agent.id, transcript, posting.chat)
