@@ -64,7 +64,7 @@ def test_each_folder_of_tests_is_named_like_the_room_that_it_tests(package: str)
     assert not {each for each in folders if not (TESTS.parent / each).is_dir()}
 
 
-@pytest.mark.parametrize("package", PACKAGES[:2])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_two_public_classes_of_a_package_have_the_same_name(package: str) -> None:
     found = Counter(
         node.name

@@ -19,7 +19,8 @@ EXCERPT = 1200
 """Characters that are quoted of the end of a chat to which the user returns."""
 NEW = "[event] chat: this message begins another chat, apart from the messages above."
 OTHER = "[event] chat: this message belongs to another chat than the messages above."
-BACK = "[event] chat: this message continues an earlier chat, which ended with:"
+BACK = "[event] chat: this message continues an earlier chat.\nIt ended with:"
+"""What is quoted comes from the second line on: erasing a message erases that."""
 AGAIN = "[event] chat: another answer to this message is wanted instead of the one above."
 EDITED = "[event] chat: the user went back in this chat; this message replaces what followed there."
 

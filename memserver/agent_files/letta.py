@@ -11,7 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from memserver.agent_files.archive import validate
-from memserver.agent_files.letta_messages import History, listed, objects, read_history
+from memserver.agent_files.letta_messages import History, as_list, objects, read_history
 from memserver.agent_files.records import (
     LISTS,
     AgentRecord,
@@ -90,7 +90,7 @@ class LettaFile:
         metadata = agent.get("metadata") or agent.get("metadata_") or {}
         kept = {
             "description": _text(agent.get("description")),
-            "tags": listed(agent.get("tags")),
+            "tags": as_list(agent.get("tags")),
             "agent_type": _text(agent.get("agent_type")),
         }
         system = _text(agent.get("system"))
@@ -161,7 +161,7 @@ class LettaFile:
 
     def _read_tools(self, agent: JsonObject, file: JsonObject) -> None:
         rules = self._rules(agent)
-        for tool in _referred(agent, file, "tools", "tool_ids"):
+        for tool in _find_referred(agent, file, "tools", "tool_ids"):
             name, kind = _text(tool.get("name")), _text(tool.get("tool_type")) or "custom"
             if OWN_KINDS.match(kind):
                 self._note(
@@ -201,7 +201,7 @@ class LettaFile:
                 metadata = given.get("metadata") or {}
                 passage = PassageRecord(
                     text=text,
-                    tags=[_text(tag) for tag in listed(given.get("tags"))],
+                    tags=[_text(tag) for tag in as_list(given.get("tags"))],
                     metadata=metadata if isinstance(metadata, dict) else {},
                     created_at=time_of(given.get("created_at")) or datetime.now(UTC),
                 )
@@ -218,10 +218,10 @@ class LettaFile:
             self._note(
                 "embedding_model", embedder, "Passages are embedded by the server's embedder."
             )
-        for each in _referred(agent, file, "mcp_servers", ""):
+        for each in _find_referred(agent, file, "mcp_servers", ""):
             name = _text(each.get("server_name") or each.get("name"))
             self._note("mcp_server", name, "Register it with POST /v1/mcp-servers.")
-        for each in (*listed(file.get("files")), *listed(file.get("sources"))):
+        for each in (*as_list(file.get("files")), *as_list(file.get("sources"))):
             named = each if isinstance(each, dict) else {}
             name = _text(named.get("file_name") or named.get("name"))
             self._note(
@@ -233,7 +233,7 @@ class LettaFile:
                 shown = _text(each.get("key")) if isinstance(each, dict) else _text(each)
                 self._note("secret", shown, "Environment variables of tools are not carried.")
         for key in ("groups", "skills"):
-            if listed(file.get(key)):
+            if as_list(file.get(key)):
                 self._note(key, "", "There is nothing like it here.")
 
 
@@ -270,10 +270,10 @@ def time_of(value: object) -> datetime | None:
 
 def _blocks(agent: JsonObject, file: JsonObject) -> list[JsonObject]:
     inline = [*objects(agent.get("core_memory")), *objects(agent.get("memory_blocks"))]
-    return [*inline, *_referred(agent, file, "blocks", "block_ids")]
+    return [*inline, *_find_referred(agent, file, "blocks", "block_ids")]
 
 
-def _referred(agent: JsonObject, file: JsonObject, kind: str, ids: str) -> list[JsonObject]:
+def _find_referred(agent: JsonObject, file: JsonObject, kind: str, ids: str) -> list[JsonObject]:
     within = objects(agent.get(kind))
     if agent is file:
         return within
@@ -281,7 +281,7 @@ def _referred(agent: JsonObject, file: JsonObject, kind: str, ids: str) -> list[
     if not ids:
         return [*within, *there]
     by_id = {str(each.get("id")): each for each in there}
-    named = [by_id[str(each)] for each in listed(agent.get(ids)) if str(each) in by_id]
+    named = [by_id[str(each)] for each in as_list(agent.get(ids)) if str(each) in by_id]
     return [*within, *named]
 
 

@@ -94,7 +94,7 @@ def _add(
     text, thought, dropped = _content(message.get("content"))
     at = _time(message.get("created_at"))
     if role == "user":
-        said, by = _unwrapped(text)
+        said, by = _unwrap(text)
         if said:
             history.add(by, said, "", at, None, begins=by == "user")
     elif role == "system" and not first and text:  # the first is the prompt, which is made again
@@ -177,7 +177,7 @@ def _content(content: object) -> tuple[str, str, int]:
     if isinstance(content, str):
         return content, "", 0
     texts, thoughts, dropped = [], [], 0
-    for part in listed(content):
+    for part in as_list(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "text" and isinstance(part.get("text"), str):
             texts.append(part["text"])
@@ -193,7 +193,7 @@ def _content(content: object) -> tuple[str, str, int]:
     return "\n".join(texts), "\n".join(thoughts), dropped
 
 
-def _unwrapped(text: str) -> tuple[str, Role]:
+def _unwrap(text: str) -> tuple[str, Role]:
     """What a user's message says: Letta wraps some in JSON, and sends its own events in the same way."""
     wrapped = _object(text)
     kind, said = wrapped.get("type"), wrapped.get("message")
@@ -210,10 +210,10 @@ def _unwrapped(text: str) -> tuple[str, Role]:
 
 def objects(value: object) -> list[JsonObject]:
     """The objects in a list; none where there is something else."""
-    return [each for each in listed(value) if isinstance(each, dict)]
+    return [each for each in as_list(value) if isinstance(each, dict)]
 
 
-def listed(value: object) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """A list, or an empty one where there is something else."""
     return value if isinstance(value, list) else []
 

@@ -153,7 +153,7 @@ async def _ours(request: Request, error: Exception) -> JSONResponse:
     return answer(error)
 
 
-async def _validation(_: Request, error: Exception) -> JSONResponse:
+async def _validation(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     problems: Sequence[Any] = error.errors()
     if any(problem["type"] == "json_invalid" for problem in problems):
@@ -163,8 +163,21 @@ async def _validation(_: Request, error: Exception) -> JSONResponse:
     if len(problems) > _MOST_PROBLEMS:
         problems_shown.append(f"and {len(problems) - _MOST_PROBLEMS} more")
     message = "; ".join(problems_shown)
-    hint = "/docs lists the fields of this call."
+    hint = _fields_hint(request, problems)
     return JSONResponse(body(errors.InvalidInput.code, message, hint), 422)
+
+
+def _fields_hint(request: Request, problems: Sequence[Any]) -> str:
+    """What the body has to be, where that is what is wrong; else where to read of the call."""
+    route = request.scope.get("route")
+    field = getattr(route, "body_field", None)
+    fields = getattr(getattr(field, "field_info", None), "annotation", None)
+    names = list(getattr(fields, "model_fields", ()))
+    if names and any(
+        problem["loc"][0] == "body" and len(problem["loc"]) <= 2 for problem in problems
+    ):
+        return f"The body is a JSON object; its fields are {', '.join(names)}."
+    return f"/docs describes {request.method} {request.url.path[:300]}."
 
 
 def _problem(problem: Any) -> str:  # noqa: ANN401 - pydantic's
@@ -177,7 +190,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
     if error.status_code not in (404, 405):
         return answer(error)
-    hint = "/docs lists what there is."
+    hint = "/docs lists all routes; those of the API begin with /v1."
     if looks_for_oauth(route_path(request.scope)):
         hint = "memserver has no OAuth: send an API key, as Authorization: Bearer KEY."
     elif b"%2f" in request.scope.get("raw_path", b"").lower():
@@ -187,6 +200,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     headers = dict(error.headers or {})
     if error.status_code == 405:
         headers["Allow"] = allowed_methods(request.scope)  # the router knows one route's alone
+        content = body(CODES[405], message, f"This path takes {headers['Allow']}.")
     return JSONResponse(content, error.status_code, headers=headers)
 
 

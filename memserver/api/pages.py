@@ -19,6 +19,7 @@ SCRIPT, STYLE, ICON = "swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.p
 ASSETS = tuple(f"/docs/{name}" for name in (SCRIPT, STYLE, ICON))
 OAUTH = ("/.well-known", "/mcp/.well-known", "/register", "/authorize", "/token")
 """Where MCP clients that know OAuth look for it, before they use a key."""
+_BELOW_OAUTH = tuple(f"{each}/" for each in OAUTH)
 ICONS = ("/favicon.ico", "/robots.txt", "/apple-touch-icon")
 LINKS = {
     "docs": "/docs",
@@ -33,7 +34,7 @@ HOME = Template(Path(__file__).with_name("home.html").read_text(encoding="utf-8"
 
 
 def looks_for_oauth(path: str) -> bool:
-    return any(path == each or path.startswith(f"{each}/") for each in OAUTH)
+    return path in OAUTH or path.startswith(_BELOW_OAUTH)
 
 
 def is_looked_for(path: str) -> bool:

@@ -46,7 +46,7 @@ def encode(event: Event) -> Iterator[str]:
                 yield from map(_frame, before)
                 yield _frame(last, message.position)
         case PausedTurn():
-            yield from map(_frame, _paused(event))
+            yield from map(_frame, _events_of_pause(event))
         case QueuedTurn(turn):
             call = waiting_call(event.blocked_by, event.expires_at)
             yield _frame(TurnQueued(turn=turn, blocked_by=call))
@@ -90,7 +90,7 @@ def _events_of(entry: Entry) -> Iterator[TurnEvent]:
         yield MessageSaid.model_validate(entry)
 
 
-def _paused(event: PausedTurn) -> Iterator[TurnEvent]:
+def _events_of_pause(event: PausedTurn) -> Iterator[TurnEvent]:
     """The call that waits, without an id: who reads on after it begins with it again."""
     record = event.message.call
     assert record is not None

@@ -182,7 +182,7 @@ def _is_loopback(host: str) -> bool:
 def _run(work: Callable[[Database], Awaitable[T]]) -> T:
 
     async def run(url: str) -> T:
-        async with _opened(url) as database:
+        async with _open(url) as database:
             return await work(database)
 
     with database_urls(Settings()) as urls:
@@ -190,7 +190,7 @@ def _run(work: Callable[[Database], Awaitable[T]]) -> T:
 
 
 @asynccontextmanager
-async def _opened(url: str) -> AsyncIterator[Database]:
+async def _open(url: str) -> AsyncIterator[Database]:
     database = Database(url, pool_size=2)
     await database.open()
     try:

@@ -40,7 +40,7 @@ class Listed:
         module, _, attribute = self.target.partition(":")
         found = getattr(import_module(f"memserver.cli.{module}"), attribute)
         if isinstance(found, typer.Typer):
-            return _named(typer.main.get_group(found), name)
+            return _give_name(typer.main.get_group(found), name)
         app = typer.Typer(add_completion=False)
         app.command(name)(found)
         return typer.main.get_command(app)
@@ -86,7 +86,7 @@ def _line(name: str, help_: str, panel: str) -> TyperCommand:
     return TyperCommand(name, help=help_, rich_help_panel=panel)
 
 
-def _named(command: Any, name: str) -> Any:  # noqa: ANN401 - typer's command
+def _give_name(command: Any, name: str) -> Any:  # noqa: ANN401 - typer's command
     command.name = name
     return command
 
@@ -109,4 +109,4 @@ def _load(point: EntryPoint) -> Any:  # noqa: ANN401 - typer's command
             f"The command {point.name} is {point.value}, which is no typer.Typer.",
             hint="Name a typer.Typer in the package's entry point.",
         )
-    return _named(typer.main.get_command(found), point.name)
+    return _give_name(typer.main.get_command(found), point.name)

@@ -48,7 +48,7 @@ def ingest(  # noqa: PLR0913 - a command's parameters are its options
         )
         for file in files:
             try:
-                with _reported(""):
+                with _report_unreadable(""):
                     content = file.read_bytes()
                 documents.append(
                     upload(found.id, content, file.name, tags=tag or (), unique=unique)
@@ -81,7 +81,7 @@ def export_agent(
     api_key: ApiKeyOption = None,
 ) -> None:
     """Write an agent with its whole memory to a file."""
-    with connect(url, api_key) as client, _reported(f"{file}: "):
+    with connect(url, api_key) as client, _report_unreadable(f"{file}: "):
         found = find_agent(client, agent)
         client.agents.export(found.id, file, history=history, vectors=vectors)
     print(f"{file}: {file.stat().st_size} bytes")
@@ -100,7 +100,7 @@ def import_agent(
 
     All of it is made or nothing.
     """
-    with connect(url, api_key, IMPORT_SECONDS) as client, _reported(f"{file}: "):
+    with connect(url, api_key, IMPORT_SECONDS) as client, _report_unreadable(f"{file}: "):
         made = client.agents.import_file(file, name=name, keep_ids=keep_ids)
     counts = f"{made.messages} messages, {made.passages} passages"
     print(f"{made.agent.name} ({made.agent.id}): {counts}")
@@ -110,7 +110,7 @@ def import_agent(
 
 
 @contextmanager
-def _reported(prefix: str) -> Iterator[None]:
+def _report_unreadable(prefix: str) -> Iterator[None]:
     """What can't be read or written on this machine is an error of the command's input."""
     try:
         yield

@@ -1,5 +1,6 @@
 """Where a server is, and what both clients say to it on every request."""
 
+import re
 from urllib.parse import urlsplit
 
 import httpx2
@@ -9,6 +10,8 @@ from memserver.errors import InvalidInput
 
 DEFAULT_URL = "http://127.0.0.1:8283"
 CONNECT_SECONDS = 10.0
+_HALF_A_SCHEME = re.compile("https?(:/(?!/)|//)")
+"""Such as http:/host or http//host."""
 
 
 def base_of(url: str) -> str:
@@ -18,8 +21,12 @@ def base_of(url: str) -> str:
         InvalidInput: it is no address of HTTP.
     """
     whole = url.strip() if "://" in url else f"http://{url.strip()}"
-    parts = urlsplit(whole)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(whole)
+        takes = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:  # no such port
+        takes = False
+    if not takes or _HALF_A_SCHEME.match(url.strip()):
         raise InvalidInput(f"{url!r} is no server's address.", hint=f"Such as {DEFAULT_URL}.")
     return whole.rstrip("/").removesuffix("/v1")
 

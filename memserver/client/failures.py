@@ -35,10 +35,10 @@ def error_of(body: object) -> MemserverError | None:
     details = body.get("error") if isinstance(body, dict) else None
     if not isinstance(details, dict) or not isinstance(details.get("code"), str):
         return None
-    return _named(details)
+    return _by_code(details)
 
 
-def _named(details: dict[str, Any]) -> MemserverError:
+def _by_code(details: dict[str, Any]) -> MemserverError:
     code = details["code"]
     message, hint = str(details.get("message", "")), str(details.get("hint") or "")
     for known in _tree(MemserverError):

@@ -6,6 +6,7 @@ So every method stands in one table, for both clients. The transport of the clie
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import wraps
+from types import FunctionType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, get_origin, overload
 
 from memserver.client.awaiting import AsyncStream, AsyncTransport
@@ -30,6 +31,18 @@ class _Sending(Generic[P, T]):
         self.build = build
         self.__doc__ = build.__doc__
         self.options = _options_of(build)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Have Python's own errors name the method that was called, where two are built alike, as list and all."""
+        build = self.build
+        if name != build.__name__:
+            self.build = FunctionType(
+                build.__code__, build.__globals__, name, build.__defaults__, build.__closure__
+            )
+            self.build.__dict__.update(build.__dict__)
+            self.build.__kwdefaults__ = build.__kwdefaults__
+            self.build.__annotations__ = build.__annotations__
+            self.build.__doc__, self.build.__qualname__ = build.__doc__, f"{owner.__name__}.{name}"
 
     def _bind(self, resource: Resource[Any], send: Callable[[Request[T]], Any]) -> Callable[P, Any]:
         @wraps(self.build.__get__(resource))

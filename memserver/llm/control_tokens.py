@@ -65,7 +65,7 @@ def restore_arguments(arguments: JsonObject, schema: str) -> JsonObject:
     The model has read them escaped, and writes them so.
     """
     originals = _originals(schema)
-    return _renamed(arguments, originals) if originals else arguments
+    return _rename(arguments, originals) if originals else arguments
 
 
 @lru_cache(maxsize=1024)
@@ -89,14 +89,14 @@ def _texts(value: JsonValue) -> Iterator[str]:
             yield from _texts(each)
 
 
-def _renamed(value: JsonValue, originals: dict[str, str]) -> JsonValue:
+def _rename(value: JsonValue, originals: dict[str, str]) -> JsonValue:
     if isinstance(value, str):
         return originals.get(value, value)
     if isinstance(value, list):
-        return [_renamed(each, originals) for each in value]
+        return [_rename(each, originals) for each in value]
     if not isinstance(value, dict):
         return value
-    return {originals.get(key, key): _renamed(each, originals) for key, each in value.items()}
+    return {originals.get(key, key): _rename(each, originals) for key, each in value.items()}
 
 
 def _without_look_alikes(value: JsonValue) -> JsonValue:

@@ -85,12 +85,12 @@ async def detect_mode(ask: Ask) -> DetectedMode:
     for mode in modes:
         found = await _try(mode, ask)
         if found is None:
-            return _detected(mode, against)
+            return _as_detected(mode, against)
         against.append(found)
     if all(each.was_refused for each in against):
         # Where this is refused as well, it was something else that was refused.
         await ask("text", None)
-    return _detected("text", against)
+    return _as_detected("text", against)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class _Against:
     was_refused: bool = False
 
 
-def _detected(mode: ToolCallMode, against: list[_Against]) -> DetectedMode:
+def _as_detected(mode: ToolCallMode, against: list[_Against]) -> DetectedMode:
     why = "; ".join(each.words for each in against)
     return DetectedMode(mode, why, all(each.is_sure for each in against))
 

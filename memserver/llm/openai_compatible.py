@@ -22,7 +22,7 @@ from memserver.errors import (
     ProtocolViolation,
 )
 from memserver.llm.base import ChatModel, Reply, TextSink, Written
-from memserver.llm.bounded_validator import bounded
+from memserver.llm.bounded_validator import run_bounded
 from memserver.llm.chat_client import ChatClient
 from memserver.llm.control_tokens import escape_control_tokens
 from memserver.llm.listening import CallReader, PlainReader
@@ -243,7 +243,7 @@ class OpenAICompatible(ChatModel):
             )
         self._note_thinking(raw)
         if raw.finish_reason == "content_filter":
-            raise _refused(raw, usage)
+            raise _refusal(raw, usage)
         return Written(await _parse(raw, usage, partial(parse_text, raw)), usage)
 
     @override
@@ -276,17 +276,17 @@ async def _parse(raw: RawReply, usage: TokenUsage, parse: Callable[[], _Parsed])
         ProtocolViolation: it is none; what it cost is in it.
     """
     try:
-        return await bounded(parse, raw.size)
+        return await run_bounded(parse, raw.size)
     except ProtocolViolation as violation:
         violation.usage = usage
         if raw.refusal or raw.finish_reason == "content_filter":
-            raise _refused(raw, usage) from violation
+            raise _refusal(raw, usage) from violation
         if raw.finish_reason == "length":
             violation.hint = violation.hint or _RAISE_THE_LIMIT
         raise
 
 
-def _refused(raw: RawReply, usage: TokenUsage) -> ModelRefused:
+def _refusal(raw: RawReply, usage: TokenUsage) -> ModelRefused:
     words = " ".join((raw.refusal or raw.content).split())[:_SHOWN]
     before = f" It had said: {words}" if words else ""
     message = f"The provider's content filter stopped the answer.{before}"

@@ -59,9 +59,9 @@ def is_spoken(name: str, tools: ToolSpecs) -> bool:
 
 def _fitting(name: str, tools: ToolSpecs) -> list[ToolSpec]:
     """The tool of this name; else all whose names differ in case and dashes only."""
-    folded = _folded(name)
+    folded = _fold(name)
     return [spec for spec in tools if spec.name == name] or [
-        spec for spec in tools if folded and _folded(spec.name) == folded
+        spec for spec in tools if folded and _fold(spec.name) == folded
     ]
 
 
@@ -87,5 +87,5 @@ def _is_known(word: str, offered: set[str]) -> bool:
     return word not in offered and (not word or word.isdecimal() or word.lower() in _KNOWN)
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     return re.sub(r"[\s_-]", "", name).casefold()

@@ -156,7 +156,7 @@ def answer_schema(tools: ToolSpecs) -> JsonObject:
         }
         for name, schema in parameters.items()
     ]
-    defs = {name: _rooted(parameters[name], _def(name)) for name in sorted(referring)}
+    defs = {name: _put_below(parameters[name], _def(name)) for name in sorted(referring)}
     return {"anyOf": answers, **({"$defs": defs} if defs else {})}
 
 
@@ -248,13 +248,13 @@ def _refers(schema: JsonValue) -> bool:
     return isinstance(schema, dict) and ("$ref" in schema or any(map(_refers, schema.values())))
 
 
-def _rooted(schema: JsonValue, root: str) -> JsonValue:
+def _put_below(schema: JsonValue, root: str) -> JsonValue:
     """The schema with its inner references moved to where it stands inside a larger one."""
     if isinstance(schema, list):
-        return [_rooted(member, root) for member in schema]
+        return [_put_below(member, root) for member in schema]
     if not isinstance(schema, dict):
         return schema
-    moved = {key: _rooted(value, root) for key, value in schema.items()}
+    moved = {key: _put_below(value, root) for key, value in schema.items()}
     reference = moved.get("$ref")
     if isinstance(reference, str) and reference.startswith("#"):
         moved["$ref"] = root + reference[1:]

@@ -188,14 +188,14 @@ def _fold_system(messages: Sequence[JsonObject]) -> list[JsonObject]:
         return list(messages)
     system, rest = messages[0]["content"], list(messages[1:])
     if rest and rest[0]["role"] == "user":
-        return [_user(_joined(system, rest[0]["content"])), *rest[1:]]
+        return [_user(_join(system, rest[0]["content"])), *rest[1:]]
     return [_user(system), *rest]
 
 
 def _add(turns: list[JsonObject], message: JsonObject) -> None:
     role, before = message["role"], turns[-1]["role"] if turns else None
     if before == role and _is_plain(message) and _is_plain(turns[-1]):
-        turns[-1] = {"role": role, "content": _joined(turns[-1]["content"], message["content"])}
+        turns[-1] = {"role": role, "content": _join(turns[-1]["content"], message["content"])}
         return
     if role == "user" and before == "tool":
         turns.append({"role": "assistant", "content": ACKNOWLEDGED})
@@ -216,7 +216,7 @@ def _says(content: _Content) -> bool:
     return not isinstance(content, str) or bool(content.strip())
 
 
-def _joined(first: _Content, then: _Content) -> _Content:
+def _join(first: _Content, then: _Content) -> _Content:
     if isinstance(first, str) and isinstance(then, str):
         return BETWEEN.join(filter(None, (first, then)))
     parts = [[_text_part(each)] if isinstance(each, str) else each for each in (first, then)]

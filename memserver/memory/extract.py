@@ -75,11 +75,11 @@ def _sentences(lines: Sequence[str]) -> list[Sentence]:
         day = f"[{start['day']}] " if start["day"] else day
         head = f"{day}{start['speaker']}: " if start["speaker"] else day
         texts = (text.strip() for text in _END.split(line[start.end() :]) if text)
-        found.extend(Sentence(head, _ended(text[:LONGEST_SENTENCE])) for text in texts if text)
+        found.extend(Sentence(head, _end(text[:LONGEST_SENTENCE])) for text in texts if text)
     return found
 
 
-def _ended(text: str) -> str:
+def _end(text: str) -> str:
     """With a full stop, so that it stays a sentence of its own after others."""
     return text if text.endswith(_ENDS) else f"{text}."
 

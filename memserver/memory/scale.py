@@ -27,7 +27,7 @@ def learn(scale: float | None, counted: int, seen: int, *, exact: bool = False) 
     if scale is not None and ratio <= scale <= ratio * SLACK:
         return scale
     wanted = ratio * MARGIN
-    found = _rounded(wanted if scale is None or wanted > scale else (scale + wanted) / 2)
+    found = _round(wanted if scale is None or wanted > scale else (scale + wanted) / 2)
     return max(found, min(1.0, scale or 1.0)) if exact else found
 
 
@@ -38,9 +38,9 @@ def after_overflow(scale: float, counted: int, capacity: int) -> float:
     """
     if counted <= 0:
         return scale
-    return _rounded(min(max(scale, MARGIN * capacity / counted), 2 * scale, MOST))
+    return _round(min(max(scale, MARGIN * capacity / counted), 2 * scale, MOST))
 
 
-def _rounded(scale: float) -> float:
+def _round(scale: float) -> float:
     """Short enough to come back from the database as it was."""
     return round(scale, 4)

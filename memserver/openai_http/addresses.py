@@ -76,7 +76,7 @@ def read_address(text: str) -> Address:
     if "://" in rest.partition("?")[0]:
         raise ValueError("it is neither http nor https")
     parts = urlsplit(f"//{rest}")
-    host, port = _checked(parts)
+    host, port = _check(parts)
     path = re.sub("/{2,}", "/", parts.path).rstrip("/")
     if re.search(r"[\s<>{}|\\^`\"]", f"{path}{parts.query}"):
         raise ValueError("it holds blanks, or signs that stand for something to be filled in")
@@ -123,7 +123,7 @@ def is_azure(host: str) -> bool:
     return _is_under(host, _AZURE)
 
 
-def _checked(parts: SplitResult) -> tuple[str, str]:
+def _check(parts: SplitResult) -> tuple[str, str]:
     """Host and port; raises ValueError as `read_address` does."""
     host = parts.hostname or ""
     try:

@@ -221,6 +221,12 @@ async def _erase_messages(
                 [row["created_at"] for row in gone],
             ],
         )
+    # What a later message's prompt quotes of an earlier chat.
+    await tx.execute(
+        """UPDATE messages SET chat_note = split_part(chat_note, E'\\n', 1)
+           WHERE agent_id = %s AND position > %s AND chat_note LIKE E'%%\\n%%'""",
+        [agent_id, min(positions, default=0)],
+    )
     # A key without a fingerprint is that of a message that was deleted. An error may quote it.
     await tx.execute(
         """UPDATE turns SET fingerprint = NULL, request = NULL,

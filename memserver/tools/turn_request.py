@@ -42,7 +42,9 @@ class TurnRequest:
         tools: with the parameters that the client knows.
         choice: auto; or required: a tool of these has to be called; or the name of the one that has to be.
         form: the JSON schema of the answer; None: it is plain text.
+        form_field: where the request has it, for errors.
         results: of calls that wait, by the call's id, which came with the request. They are not stored with it.
+        ends_with_result: a result is the last thing in the request.
         names: of all tools that requests have brought to the turn.
         since: the steps and tokens of the turn before this request.
     """
@@ -50,7 +52,9 @@ class TurnRequest:
     tools: tuple[ToolSpec, ...] = ()
     choice: str = "auto"
     form: JsonObject | None = None
+    form_field: str = "response_format"
     results: Mapping[str, str] = field(default_factory=dict)
+    ends_with_result: bool = False
     names: tuple[str, ...] = ()
     since: Mapping[str, int] = field(default_factory=dict)
 
@@ -145,7 +149,7 @@ def check_tools(request: TurnRequest, taken: Collection[str]) -> None:
         if size > MOST_BYTES:
             raise InvalidInput(f"tools: they have more than {MOST_BYTES} bytes together.")
     if request.form is not None:
-        _Place("response_format").check(request.form, _check_form)
+        _Place(request.form_field).check(request.form, _check_form)
 
 
 class _Place:

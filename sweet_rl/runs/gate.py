@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from memserver.errors import InvalidInput
+from memserver.errors import InvalidInput, SetupError
 from memserver_evals.colbench.backend.rules import gives_answer
 from memserver_evals.report.plots import COLOURS
 from memserver_evals.runs.run_folder import write_whole
@@ -35,6 +35,7 @@ from sweet_rl.trajectories import Ranked, Trajectory, read_file
 FOLDER, PLAYS = "gate", "plays.jsonl"
 ENOUGH = 0.05
 """What the reference must add for a task to be fit."""
+_PLAYERS = {"policy": "that policy", "scripted": "the warm start's script", "file": "others"}
 Work = Callable[[Selection], object]
 """Does units, or resumes them. Raises OutOfTime."""
 
@@ -113,7 +114,7 @@ def draw_states(context: RunContext, begin: Unit | None) -> None:
 
     async def draw() -> None:
         async with (
-            context.source.open(context.adapter(begin)) as sampler,
+            context.sampler(context.adapter(begin)) as sampler,
             open_task(tasks, context.environment) as task,
         ):
             path = folder / PLAYS
@@ -225,7 +226,7 @@ def write_gate(context: RunContext) -> Sequence[Size]:
     found = {"base": base, "sizes": [asdict(size) for size in sizes]}
     write_whole(folder / "gate.json", json.dumps(found, indent=1) + "\n")
     if sizes:
-        (folder / "gate.png").write_bytes(_drawn(sizes))
+        _draw(sizes, folder / "gate.png")
     return sizes
 
 
@@ -234,6 +235,7 @@ def _table(context: RunContext, sizes: Sequence[Size], solved: Estimate) -> Iter
     design = getattr(recipe.tasks, "design", None)
     yield f"# The gate: {recipe.name}, {design or 'short functions'}\n"
     yield f"The policy that all start from solves {solved.shown()} of {solved.count} validation tasks."
+    yield f"The critics learnt from plays by {_PLAYERS[recipe.collect.by]}."
     yield "Agreement with the oracle within states; 95 % intervals clustered by noun.\n"
     yield "| pairs | steps | s | with the reference | without | added | added, of two questions |"
     yield "|---|---|---|---|---|---|---|"
@@ -255,8 +257,12 @@ def _table(context: RunContext, sizes: Sequence[Size], solved: Estimate) -> Iter
     yield f"\nThe task is {at}: the reference must add {ENOUGH} or more, its interval above 0."
 
 
-def _drawn(sizes: Sequence[Size]) -> bytes:
-    picture = make_figure(figsize=(6, 4), layout="constrained")
+def _draw(sizes: Sequence[Size], path: Path) -> None:
+    """A picture; where matplotlib isn't installed none, and the same command draws it elsewhere."""
+    try:
+        picture = make_figure(figsize=(6, 4), layout="constrained")
+    except SetupError:
+        return
     axes = picture.subplots()
     lines = (
         ("with the reference", [size.with_hidden for size in sizes]),
@@ -274,4 +280,4 @@ def _drawn(sizes: Sequence[Size]) -> bytes:
         )
     axes.set(xscale="log", xlabel="pairs of collaborations", ylabel="agreement with the oracle")
     axes.legend(frameon=False)
-    return as_png(picture)
+    path.write_bytes(as_png(picture))

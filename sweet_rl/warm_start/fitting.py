@@ -30,8 +30,10 @@ Learnt = TypeVar("Learnt")
 _Taken = TypeVar("_Taken", contravariant=True)
 TOKENS_AT_ONCE = 30_000
 """Of the parts of a step that are computed together; on one GPU of 80 GB or more."""
-TIMED_AT = (20, 60, 150)
-"""Steps after which the rest is fitted into the time again: the first ones are slower."""
+UNTIMED = 10
+"""Steps that say nothing of the next ones' time: layers are compiled in them."""
+TIMED_AT = (25, 60, 150)
+"""Steps after which the rest is fitted into the time again."""
 SAVED_EVERY = 100
 WARM_UP = 30
 LEAST_RATE = 0.05
@@ -79,10 +81,9 @@ class Chains(Learning[Row]):
                 pad_sequence([torch.tensor(row[name]) for row in part], True, padding).to(device)
                 for name, padding in (("input_ids", 0), ("labels", IGNORED))
             )
-            lengths = torch.tensor([len(row["input_ids"]) for row in part], device=device)
-            mask = torch.arange(ids.shape[1], device=device)[None] < lengths[:, None]
+            # no mask: the padding comes last, where no token of a causal model sees it
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
-                hidden = base.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+                hidden = base.model(input_ids=ids, use_cache=False).last_hidden_state
                 wanted = labels[:, 1:] != IGNORED
                 logits = base.lm_head(hidden[:, :-1][wanted])
             lost = cross_entropy(logits.float(), labels[:, 1:][wanted], reduction="sum")
@@ -93,6 +94,13 @@ class Chains(Learning[Row]):
 
 
 CHAINS = Chains()
+
+
+def compile_layers(model: Model) -> None:
+    """Compile one decoder layer for all, where that pays: an adapter's many small operations become few."""
+    if torch.cuda.is_available():
+        for layer in model.get_base_model().model.layers:
+            layer.compile(dynamic=True)
 
 
 def fit(
@@ -138,10 +146,11 @@ class _Clock:
         self._began = self._timed = done
 
     def refit(self, state: Fit) -> None:
-        seconds = self._schedule.seconds
-        if seconds is None or state.done - self._began not in TIMED_AT:
+        seconds, done, now = self._schedule.seconds, state.done - self._began, time.monotonic()
+        if done == UNTIMED:
+            self._last, self._timed = now, state.done
+        if seconds is None or done not in TIMED_AT:
             return
-        now = time.monotonic()
         each, left = (now - self._last) / (state.done - self._timed), seconds - (now - self._start)
         self._last, self._timed = now, state.done
         wanted = state.done + max(0, int(left / each))

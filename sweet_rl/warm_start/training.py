@@ -31,7 +31,7 @@ from sweet_rl.warm_start.chains import (
     read_chains,
     tokens_and_labels,
 )
-from sweet_rl.warm_start.fitting import Schedule, fit, is_first, join
+from sweet_rl.warm_start.fitting import Schedule, compile_layers, fit, is_first, join
 from sweet_rl.warm_start.wordings import DATA
 
 TransformersModel = Any
@@ -45,6 +45,8 @@ PLAIN_CHATS = {
 }
 """Files of the untrained model's answers, with their system messages; the first one is the template's."""
 SEED = 1
+PLAIN_PASSES = 4
+"""How often a plain chat is learnt at most: with 18 passes the held-out ones went from 1.6 to 3.2 nats."""
 LONGEST_CHAIN = 3584
 """Tokens; longer ones are left out."""
 OPTIONS: dict[str, tuple[type, str]] = {
@@ -167,7 +169,7 @@ def _share(found: Sequence[bool]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class WarmStartRecipe:
     """See OPTIONS."""
 
     seconds: float | None = None
@@ -196,19 +198,20 @@ def plain_chats(*, held_out: bool) -> list[Chain]:
     ]
 
 
-def train(model_path: Path, traces: Path, out: Path, recipe: Recipe) -> dict[str, Any]:
+def train(model_path: Path, traces: Path, out: Path, recipe: WarmStartRecipe) -> dict[str, Any]:
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     files = sorted(traces.glob("train*.jsonl.gz"))
     chains = [chain for file in files for chain in read_chains(file)]
-    plain = list(
-        islice(cycle(plain_chats(held_out=False)), round(recipe.plain_share * len(chains)))
-    )
+    talk = plain_chats(held_out=False)
+    most = PLAIN_PASSES * len(talk) / recipe.epochs
+    plain = list(islice(cycle(talk), round(min(recipe.plain_share * len(chains), most))))
     rows = dataset_rows([*chains, *plain], tokenizer, longest=LONGEST_CHAIN)
     per_epoch = len(rows) / recipe.batch
     wanted = int(min(per_epoch * recipe.epochs, recipe.steps or float("inf")))
     model = adapters.to_train(
         adapters.load_base(model_path), recipe.adapter, rank=recipe.rank, seed=SEED
     )
+    compile_layers(model)
     start = time.monotonic()
     schedule = Schedule(max(1, wanted), recipe.batch, recipe.rate, recipe.seconds, SEED)
     fitted = fit(model, rows, out / "training.pt", schedule)
@@ -267,7 +270,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.questions < 0:
         parser.error("--questions must be 0 or more")
-    recipe = Recipe(**{name: value for name, value in vars(options).items() if name in OPTIONS})
+    recipe = WarmStartRecipe(
+        **{name: value for name, value in vars(options).items() if name in OPTIONS}
+    )
     options.out.mkdir(parents=True, exist_ok=True)
     join()
     figures = {"training": train(options.model, options.traces, options.out, recipe)}

@@ -69,6 +69,21 @@ def test_a_collaboration_runs_with_a_memory_over_http_and_with_the_model_alone(
         assert all(row["played"]["outcome"]["passed"])
 
 
+async def test_colbench_long_is_played_by_the_same_command_and_has_the_same_tasks_as_training() -> (
+    None
+):
+    recipe = Recipe(
+        name="r", base="b", tasks={"test": 2, "unseen": 2, "spare_turns": 1, "design": "narrow"}
+    )
+    for split, more in (("test", {}), ("unseen", {"unseen": "yes"})):
+        options = {"each": "2", "design": "narrow", **more}
+        async with BACKEND.make(TaskOptions(None, 0, options)) as task:
+            assert tuple(task.examples()) == make_tasks(recipe, split).examples
+            assert task.group_keys == ("kind",)
+    with pytest.raises(InvalidInput, match="narrow or middle or vague"):
+        BACKEND.make(TaskOptions(None, 0, {"design": "wide"}))
+
+
 async def test_a_policy_sees_as_an_agent_what_it_sees_in_training_and_its_turns_are_recalled(
     database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ class OnceHeld:
         self._step = step
         self._let_go = threading.Event()
 
-    def __call__(self, prompt: Prompt, tools: ToolSpecs) -> Step:
+    def __call__(self, prompt: Prompt, tools: ToolSpecs = ()) -> Step:
         held = asyncio.Event()
         wake = partial(asyncio.get_running_loop().call_soon_threadsafe, held.set)
         threading.Thread(target=lambda: self._let_go.wait() and wake(), daemon=True).start()

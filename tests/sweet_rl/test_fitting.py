@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -117,3 +118,17 @@ def test_a_training_ends_within_its_time(
     schedule = fitting.Schedule(steps=10_000, batch=2, rate=1e-3, seconds=0.0)
     done = fitting.fit(model(folder), some_rows(4), tmp_path / "short.pt", schedule)
     assert (done.steps, done.done) == (2, 2)
+
+
+def test_slow_first_steps_dont_shorten_a_training(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first step takes a minute, the others a second: 30 seconds are left, and 30 steps fit."""
+    seconds = iter([0.0, 60.0, 61.0, 62.0, *range(63, 200)])
+    monkeypatch.setattr("sweet_rl.warm_start.fitting.UNTIMED", 1)
+    monkeypatch.setattr("sweet_rl.warm_start.fitting.TIMED_AT", (3,))
+    clock = SimpleNamespace(monotonic=lambda: next(seconds))
+    monkeypatch.setattr("sweet_rl.warm_start.fitting.time", clock)
+    schedule = fitting.Schedule(steps=10_000, batch=2, rate=1e-3, seconds=92.0)
+    done = fitting.fit(model(folder), some_rows(4), tmp_path / "slow.pt", schedule)
+    assert done.steps == 3 + 30

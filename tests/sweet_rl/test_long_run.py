@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import pytest
 from transformers import LlamaConfig
 
-from memserver.errors import InvalidInput
+from memserver.errors import InvalidInput, SetupError
 from memserver_evals.colbench.backend.long_tasks import DESIGNS, Design, generate_long
 from memserver_evals.colbench.backend.rules import MARKER
 from sweet_rl.progress import Progress
 from sweet_rl.recipe import load_recipe
 from sweet_rl.resumable import Deadline, OutOfTime
+from sweet_rl.runs import gate
 from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.gate import run_gate
 from sweet_rl.runs.run import Selection, run_units
@@ -139,6 +140,20 @@ def test_the_gate_compares_critics_resumes_and_says_what_is_missing(bench: Bench
     assert "fit" in text
     assert "Not done" not in text
     assert (folder / "gate.png").stat().st_size > 5_000
+
+
+def test_where_nothing_can_be_drawn_the_table_is_written_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(**_: object) -> object:
+        raise SetupError("Pictures need matplotlib.", hint="Install it.")
+
+    folder = bench.context.out / "gate"
+    (folder / "gate.png").unlink()
+    (folder / "gate.md").unlink()
+    monkeypatch.setattr(gate, "make_figure", missing)
+    assert run_gate(bench.context, bench.work).exists()
+    assert not (folder / "gate.png").exists()
 
 
 def test_a_whole_run_ends_with_tables_of_test_a_and_of_unseen_modules(bench: Bench) -> None:

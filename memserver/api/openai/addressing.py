@@ -93,10 +93,17 @@ HeadersDep = Annotated[Headers, Depends(_headers)]
 
 @dataclass(frozen=True, slots=True)
 class Addressed:
-    """The agent that a request is for, and whether it is to remember it; None where the model's name leaves that open."""
+    """The agent that a request is for.
+
+    Attributes:
+        agent: which.
+        remember: whether it is to remember the request; None where the model's name leaves that open.
+        used: the fields that named the user.
+    """
 
     agent: AgentRow
     remember: bool | None = None
+    used: tuple[str, ...] = ()
 
 
 async def find_agent(services: Services, tenant: str, model: str) -> AgentRow:
@@ -133,9 +140,9 @@ async def find_addressed(
     if model.endswith(NO_MEMORY):
         return Addressed(await find_agent(services, tenant, model.removesuffix(NO_MEMORY)), False)
     if model.endswith(PER_USER):
-        return Addressed(
-            await _of_user(services, tenant, model.removesuffix(PER_USER), _user(fields, headers))
-        )
+        user = _user(fields, headers)
+        agent = await _of_user(services, tenant, model.removesuffix(PER_USER), user)
+        return Addressed(agent, used=_USER_FIELDS)
     return Addressed(await find_agent(services, tenant, model))
 
 

@@ -5,7 +5,7 @@ and they don't wait in its queue.
 """
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -36,16 +36,17 @@ _OWN_REQUESTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """An answer that is not remembered; `turn` stands for a turn, of which there is none."""
+    """An answer that is not remembered."""
 
     text: str
-    turn: TurnRow
     ended: EndedTurn
 
-    async def pieces(self) -> AsyncIterator[str | End]:
-        """As a stream has them."""
-        yield self.text
-        yield self.ended
+
+async def aside_pieces(coming: Awaitable[Aside]) -> AsyncGenerator[str | End]:
+    """An answer as a stream has it."""
+    aside = await coming
+    yield aside.text
+    yield aside.ended
 
 
 def is_remembered(
@@ -85,9 +86,7 @@ async def answer_aside(
     wanted = max_tokens if isinstance(max_tokens, int) and max_tokens > 0 else most
     model = services.deps.models.get(agent.model, agent.tenant)
     written = await model.write(prompt, max_tokens=min(wanted, most))
-    return Aside(
-        written.text, _no_turn(written.usage), EndedTurn(0, 1, "message_sent", written.usage, None)
-    )
+    return Aside(written.text, EndedTurn(0, 1, "message_sent", written.usage, None))
 
 
 def _most_tokens(limits: Limits, agent: AgentRow) -> int:
@@ -95,7 +94,8 @@ def _most_tokens(limits: Limits, agent: AgentRow) -> int:
     return options.max_output_tokens or limits.max_output_tokens
 
 
-def _no_turn(usage: TokenUsage) -> TurnRow:
+def no_turn() -> TurnRow:
+    """What stands for the turn of an aside, which has none."""
     now = datetime.now(UTC)
     return TurnRow(
         agent_id=uuid4(),  # so that no other answer has its id
@@ -106,7 +106,7 @@ def _no_turn(usage: TokenUsage) -> TurnRow:
         attempts=1,
         stop_reason="message_sent",
         error=None,
-        usage=usage,
+        usage=TokenUsage(),
         posted_by="",
         created_at=now,
         finished_at=now,

@@ -1,6 +1,6 @@
 """Chat completions: one answer of an agent, whole or as chunks."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from typing import Any, Literal
 
 from fastapi import Response
@@ -12,7 +12,7 @@ from memserver.api.event_stream import EventStream, event_data
 from memserver.api.hang_up import HangUpDep
 from memserver.api.json_body import Router
 from memserver.api.openai.addressing import HeadersDep, find_addressed
-from memserver.api.openai.asides import Aside, answer_aside, is_remembered
+from memserver.api.openai.asides import Aside, answer_aside, aside_pieces, is_remembered, no_turn
 from memserver.api.openai.client_tools import (
     arguments_of,
     function_call,
@@ -34,6 +34,7 @@ from memserver.api.openai.turns import (
     begin,
     finish_reason,
     finish_turn,
+    start_pieces,
     start_turn,
     text_of,
     turn_id,
@@ -198,12 +199,13 @@ async def create_completion(
     if not is_remembered(services, addressed, headers, prompt):
         refuse_without_memory(brought)
         most = fields.get("max_completion_tokens") or fields.get("max_tokens")
-        aside = await answer_aside(services, addressed.agent, prompt, most)
-        return _answer_aside(request, services.ping_seconds, addressed.agent, aside)
+        coming = answer_aside(services, addressed.agent, prompt, most)
+        return await _answer_aside(request, services.ping_seconds, addressed.agent, coming)
     posting = Posting(key, headers.repeated, headers.chat, brought)
     turn, after = await begin(services, tenant, addressed.agent, transcript, posting)
     instructions = has_instructions([each.role for each in request.messages])
-    extra = Extra.of(turn, request.unused(CHAT_FIELDS), instructions=instructions)
+    unused = request.unused((*CHAT_FIELDS, *addressed.used))
+    extra = Extra.of(turn, unused, instructions=instructions)
     if request.stream:
         pieces = await start_turn(services, tenant, turn, after)
         options = request.stream_options
@@ -218,16 +220,18 @@ async def create_completion(
     return Response(completion.model_dump_json(), media_type="application/json")
 
 
-def _answer_aside(
-    request: ChatRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+async def _answer_aside(
+    request: ChatRequest, ping_seconds: float, agent: AgentRow, coming: Awaitable[Aside]
 ) -> Response:
     extra = Extra.of_aside(agent, request.unused((*CHAT_FIELDS, *LENGTH_FIELDS)))
-    place = (aside.turn, 0)
+    place = (no_turn(), 0)
     if request.stream:
         options = request.stream_options
         counted = options is not None and options.include_usage is True
         chunks = _Chunks(place, request.model, extra, counted=counted)
-        return EventStream(chunks.of(aside.pieces()), ping_seconds)
+        pieces = await start_pieces(aside_pieces(coming), place[0], ping_seconds)
+        return EventStream(chunks.of(pieces), ping_seconds)
+    aside = await coming
     completion = Completion.of(place, request.model, aside.text, aside.ended, extra)
     return Response(completion.model_dump_json(), media_type="application/json")
 

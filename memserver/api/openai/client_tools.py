@@ -25,6 +25,7 @@ from memserver.wiring.services import Services
 
 _OWN_TOOLS = "An agent's own tools are attached by PUT /v1/agents/{agent}/tools/{name}."
 _CHOICES = "auto, none, required, a function or allowed_tools"
+_LATE = "result of a call whose turn had ended"
 _IDLE = ("nothing_to_do", "nothing_to_save")
 
 
@@ -75,27 +76,12 @@ def read_form(form: object, place: str) -> JsonObject | None:
     return cleaned
 
 
-def read_results(items: Sequence[tuple[object, object, str | None]]) -> dict[str, str]:
-    """The results that stand after the last thing that the assistant did, by the call's id.
-
-    Args:
-        items: of the conversation: the role, where a result has `tool`; the call's id; and the result.
-    """
-    results: dict[str, str] = {}
-    for role, call_id, text in items:
-        if role == "assistant":
-            results = {}
-        elif role == "tool":
-            results[str(call_id)] = text or ""
-    return results
-
-
 async def check_request(services: Services, agent: AgentRow, request: TurnRequest) -> None:
     """Check that the agent's turn can have what the request brings. Raises InvalidInput."""
     if not request.is_new:
         return
     if AgentOptions.model_validate(agent.options).reply_mode == "chat":
-        what = "response_format" if request.form is not None else "tools"
+        what = request.form_field if request.form is not None else "tools"
         raise InvalidInput(
             f"{what}: the agent {agent.name} answers in plain chat, without tools (its option reply_mode).",
             hint=f'Leave {what} out, or give the agent the option reply_mode: "tools".',
@@ -107,7 +93,7 @@ async def check_request(services: Services, agent: AgentRow, request: TurnReques
 def refuse_without_memory(request: TurnRequest) -> None:
     """Refuse tools and forms where nothing is remembered, since there is no turn then. Raises InvalidInput."""
     if request.is_new:
-        what = "tools" if request.tools else "response_format"
+        what = "tools" if request.tools else request.form_field
         raise InvalidInput(
             f"{what}: an answer that is not remembered is plain text.",
             hint="Send X-Memserver-Remember: true to have the agent answer.",
@@ -119,7 +105,7 @@ async def continue_turn(
 ) -> tuple[TurnRow, int]:
     """Give the agent a result of a call of its own; the same one may come again.
 
-    A result of a call that was given up meanwhile comes as a new turn.
+    A result of a call that was given up meanwhile, and one that comes again after its turn has failed, begin a new turn.
 
     Returns:
         The turn, and the position after which lies what follows.
@@ -139,22 +125,32 @@ async def continue_turn(
         except NotFound:
             continue
         except Conflict as error:
-            async with services.database.tenant(tenant) as tx:
-                call = await calls.get(tx, agent.id, call_id)
-            given = call.record.answer or {}
-            if "state" in given or not (given.get("superseded") or given.get("expired")):
-                raise refuse_again(error) from error
-            kind = f"late result of {call.record.call.name}"
-            turn = await services.conversation.post_event(
-                tenant, agent.id, kind, result, key=stored_key, request=request
-            )
-            return turn, 0
-        return turn, before + 1
+            await _check_given_up(services, tenant, agent, call_id, error)
+            event_key: str | None = stored_key
+        else:
+            if turn.state != "failed":
+                return turn, before + 1
+            event_key = key
+        turn = await services.conversation.post_event(
+            tenant, agent.id, _LATE, result, key=event_key, request=request
+        )
+        return turn, 0
     raise InvalidInput(
         "messages: the last message is a tool's result, but the agent has made no call "
         f"{' or '.join(request.results)[:200]!r}.",
         hint="A result has the id that the call had in the agent's answer. Results of other tools are not read.",
     )
+
+
+async def _check_given_up(
+    services: Services, tenant: str, agent: AgentRow, call_id: str, error: Conflict
+) -> None:
+    """Check that a call that takes no result was given up. Raises Refusal, as the error has it."""
+    async with services.database.tenant(tenant) as tx:
+        call = await calls.get(tx, agent.id, call_id)
+    given = call.record.answer or {}
+    if "state" in given or not (given.get("superseded") or given.get("expired")):
+        raise refuse_again(error) from error
 
 
 def function_call(ended: End, turn: TurnRow) -> FunctionCall | None:

@@ -18,7 +18,11 @@ from memserver.api.paths import route_path
 from memserver.errors import AgentWaits, ContextOverflow, MemserverError
 from memserver.messages import JsonObject
 
-_PATHS = re.compile(r"^/v1/(chat/completions|completions|embeddings|responses|models)(/|$)")
+_PATHS = re.compile(
+    r"^/v1/(chat|completions|embeddings|responses|models|conversations|audio|images|videos|moderations|files|uploads"
+    r"|batches|fine_tuning|vector_stores|assistants|threads|realtime|containers|evals)(/|$)"
+)
+"""OpenAI's, whether we have them or not."""
 _PARAMETER = re.compile(r"^([a-z][\w.\[\]]*): ")
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _CODES = {ContextOverflow.code: "context_length_exceeded"}

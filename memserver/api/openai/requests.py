@@ -4,14 +4,14 @@ What an agent doesn't do and can be left out without breaking a promise is left 
 of tokens, system messages. What would break one is refused: several answers, sound, a background.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from memserver.agent.transcript import Said
-from memserver.api.openai.client_tools import read_form, read_results, read_tools
+from memserver.api.openai.client_tools import read_form, read_tools
 from memserver.errors import InvalidInput, PictureRefused
 from memserver.memory.pictures import marker
 from memserver.messages import JsonObject, PromptMessage
@@ -23,6 +23,7 @@ Text = str | Objects | None
 _TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _PICTURE_PARTS = ("image_url", "input_image")
 _INSTRUCTIONS = ("system", "developer")
+_SPEAKERS = ("user", "assistant", *_INSTRUCTIONS, "tool", "function")
 _ROLES = {"function_call": "assistant", "function_call_output": "tool"}
 """Whose the items of a response's input are that are no messages."""
 _TOOLS = "Functions that the client runs; the agent may call them in this turn beside its own."
@@ -82,17 +83,11 @@ class ChatRequest(OpenAIRequest):
     @property
     def turn_request(self) -> TurnRequest:
         """What it brings to its turn. Raises InvalidInput."""
-        results = [
-            (
-                each.role,
-                (each.model_extra or {}).get("tool_call_id"),
-                _text_of_result(each.content, f"messages[{n}]") if each.role == "tool" else None,
-            )
-            for n, each in enumerate(self.messages)
-        ]
         form = read_form(self.response_format, "response_format")
-        return replace(
-            read_tools(self.tools, self.tool_choice), form=form, results=read_results(results)
+        request = replace(read_tools(self.tools, self.tool_choice), form=form)
+        items = [(each.role, each.model_extra or {}, each.content) for each in self.messages]
+        return _with_results(
+            request, [(role, more.get("tool_call_id"), text) for role, more, text in items]
         )
 
 
@@ -120,15 +115,11 @@ class ResponseRequest(OpenAIRequest):
     @property
     def turn_request(self) -> TurnRequest:
         """What it brings to its turn. Raises InvalidInput."""
-        results = []
-        for number, item in enumerate(self.items):
-            kind, output = item.get("type", "message"), None
-            if kind == "function_call_output":
-                output = _text_of_result(item.get("output"), f"input[{number}]")
-            results.append((_role_of(item), item.get("call_id"), output))
         form = read_form((self.text or {}).get("format"), "text.format")
-        return replace(
-            read_tools(self.tools, self.tool_choice), form=form, results=read_results(results)
+        tools = read_tools(self.tools, self.tool_choice)
+        return _with_results(
+            replace(tools, form=form, form_field="text.format"),
+            [(_role_of(each), each.get("call_id"), each.get("output")) for each in self.items],
         )
 
     @property
@@ -164,6 +155,7 @@ RESPONSE_FIELDS = (
 def check_chat(request: ChatRequest) -> None:
     """Refuse what an agent can't do. Raises InvalidInput."""
     extra = request.model_extra or {}
+    _check_roles(enumerate(each.role for each in request.messages), "messages")
     _check_end([each.role for each in request.messages], "messages")
     for name, now in (("functions", "tools"), ("function_call", "tool_choice")):
         if extra.get(name):
@@ -172,6 +164,8 @@ def check_chat(request: ChatRequest) -> None:
             )
     if extra.get("n") not in (None, 1):
         raise InvalidInput("n: an agent gives one answer.", hint="Leave n out.")
+    if "audio" in str(extra.get("modalities")):
+        raise InvalidInput("modalities: an agent answers in words.", hint="Leave audio out.")
     for name in ("logprobs", "top_logprobs", "audio"):
         if extra.get(name):
             raise InvalidInput(f"{name}: an agent doesn't give this.", hint=f"Leave {name} out.")
@@ -180,6 +174,10 @@ def check_chat(request: ChatRequest) -> None:
 def check_response(request: ResponseRequest) -> None:
     """Refuse what an agent can't do. Raises InvalidInput."""
     extra = request.model_extra or {}
+    said = [
+        each for each in enumerate(request.items) if each[1].get("type", "message") == "message"
+    ]
+    _check_roles(((number, item.get("role")) for number, item in said), "input")
     _check_end([_role_of(item) for item in request.items], "input")
     for name in ("background", "conversation", "prompt"):
         if extra.get(name):
@@ -298,14 +296,38 @@ def _role_of(item: JsonObject) -> str:
     return _ROLES.get(str(item.get("type")), str(item.get("role", "")))
 
 
-def _text_of_result(content: object, place: str) -> str:
-    text: object = [content] if isinstance(content, dict) else content
-    return _text(text, place, strict=True)
+def _with_results(request: TurnRequest, items: Sequence[tuple[str, object, object]]) -> TurnRequest:
+    """The request with the results that stand after the last thing that the assistant did.
+
+    Args:
+        request: what else it brings.
+        items: of the conversation: the role; and of a result the call's id, and the content.
+    """
+    last = max((n for n, (role, *_) in enumerate(items) if role == "assistant"), default=-1)
+    results = {}
+    for role, call_id, content in items[last + 1 :]:
+        if role == "tool":
+            parts = [content] if isinstance(content, dict) else content
+            results[str(call_id)] = _text(parts, "the tool's result", strict=True)
+    ends = bool(items) and items[-1][0] == "tool"
+    return replace(request, results=results, ends_with_result=ends)
+
+
+def _check_roles(roles: Iterable[tuple[int, object]], place: str) -> None:
+    """Check that nothing is said by somebody unknown, and so would be lost. Raises InvalidInput."""
+    for number, role in roles:
+        if role not in _SPEAKERS:
+            raise InvalidInput(
+                f"{place}[{number}].role: {str(role)[:50]!r} is no role.",
+                hint=f"The roles are {', '.join(_SPEAKERS)}.",
+            )
 
 
 def _check_end(roles: Sequence[object], place: str) -> None:
     """Check that the last thing but instructions is for the agent to answer. Raises InvalidInput."""
     said = [role for role in roles if role not in _INSTRUCTIONS]
+    if not roles:
+        raise InvalidInput(f"{place}: there is nothing in it.", hint="Say something as the user.")
     if not said:
         raise InvalidInput(
             f"{place}: there are instructions only, and an agent has its own.",

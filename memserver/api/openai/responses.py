@@ -1,6 +1,6 @@
 """Responses, the newer of OpenAI's two APIs: one answer of an agent, whole or as events."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from memserver.api.event_stream import EventStream, event_data
 from memserver.api.hang_up import HangUpDep
 from memserver.api.json_body import Router
 from memserver.api.openai.addressing import Addressed, Headers, HeadersDep, find_addressed
-from memserver.api.openai.asides import Aside, answer_aside, is_remembered
+from memserver.api.openai.asides import Aside, answer_aside, aside_pieces, is_remembered, no_turn
 from memserver.api.openai.chat import Extra
 from memserver.api.openai.client_tools import (
     function_call,
@@ -45,6 +45,7 @@ from memserver.api.openai.turns import (
     begin,
     find_turn,
     finish_turn,
+    start_pieces,
     start_turn,
     text_of,
     turn_id,
@@ -83,12 +84,14 @@ async def create_response(
     if not is_remembered(services, addressed, headers, prompt := response_prompt(request)):
         refuse_without_memory(brought)
         most = (request.model_extra or {}).get("max_output_tokens")
-        aside = await answer_aside(services, agent, prompt, most)
-        return _answer_aside(request, services.ping_seconds, agent, aside)
+        coming = answer_aside(services, agent, prompt, most)
+        return await _answer_aside(request, services.ping_seconds, agent, coming)
     chat = headers.chat if answered is None else replace(headers.chat, after=answered)
     posting = Posting(key, headers.repeated, chat, brought)
     turn, after = await begin(services, tenant, agent, transcript, posting)
-    answer = _Answer(request.model or agent.name, turn, after, _extra(turn, request))
+    answer = _Answer(
+        request.model or agent.name, turn, after, _extra(turn, request, addressed.used)
+    )
     answer.echo = {"previous_response_id": request.previous_response_id}
     if request.tools:
         choice = request.tool_choice or "auto"
@@ -128,13 +131,16 @@ async def get_response(
     return answer.ended(text_of(messages), ended)
 
 
-def _answer_aside(
-    request: ResponseRequest, ping_seconds: float, agent: AgentRow, aside: Aside
+async def _answer_aside(
+    request: ResponseRequest, ping_seconds: float, agent: AgentRow, coming: Awaitable[Aside]
 ) -> Response:
     extra = Extra.of_aside(agent, request.unused((*RESPONSE_FIELDS, "max_output_tokens")))
-    answer = _Answer(request.model or agent.name, aside.turn, 0, extra)
+    turn = no_turn()
+    answer = _Answer(request.model or agent.name, turn, 0, extra)
     if request.stream:
-        return EventStream(_Writer(answer).of(aside.pieces()), ping_seconds)
+        pieces = await start_pieces(aside_pieces(coming), turn, ping_seconds)
+        return EventStream(_Writer(answer).of(pieces), ping_seconds)
+    aside = await coming
     whole = answer.ended(aside.text, aside.ended)
     return Response(whole.model_dump_json(), media_type="application/json")
 
@@ -162,10 +168,11 @@ async def _addressed(
     return addressed, after
 
 
-def _extra(turn: TurnRow, request: ResponseRequest) -> Extra:
+def _extra(turn: TurnRow, request: ResponseRequest, used: Sequence[str]) -> Extra:
     roles = [] if isinstance(request.input, str) else [each.get("role") for each in request.input]
     instructions = has_instructions(roles)
-    return Extra.of(turn, request.unused(RESPONSE_FIELDS), instructions=instructions)
+    unused = request.unused((*RESPONSE_FIELDS, *used))
+    return Extra.of(turn, unused, instructions=instructions)
 
 
 class _Answer:

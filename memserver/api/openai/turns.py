@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple
@@ -25,7 +25,7 @@ from memserver.agent.events import (
 from memserver.agent.transcript import BETWEEN, Said, says_something, unread
 from memserver.api.errors import log_if_database
 from memserver.api.openai.client_tools import check_request, continue_turn, function_call
-from memserver.api.openai.errors import queued, turn_failed
+from memserver.api.openai.errors import Refusal, queued, turn_failed
 from memserver.api.pictures import PictureUrl, read_pictures
 from memserver.errors import InvalidInput, MemserverError, NotFound
 from memserver.messages import Entry
@@ -76,7 +76,8 @@ async def begin(
     """
     key, request = posting.key, posting.request
     await check_request(services, agent, request)
-    if request.results and not says_something(transcript):
+    is_cut = request.ends_with_result and all(said.role == "user" for said in transcript)
+    if request.results and (is_cut or not says_something(transcript)):
         return await continue_turn(services, tenant, agent, request, key)
     async with services.database.tenant(tenant) as tx:
         new = await unread(tx, agent.id, transcript, posting.chat)
@@ -162,15 +163,35 @@ async def start_turn(
         Refusal: the turn failed at once, or is queued; later the stream reports it.
     """
     following = services.conversation.follow(tenant, turn, text=True, after=after, by_request=True)
-    pieces = _pieces(following)
-    first = asyncio.ensure_future(anext(pieces))
-    await asyncio.wait([first], timeout=min(FIRST_SECONDS, services.ping_seconds))
-    if not first.done():
+
+    async def refuse_if_queued() -> None:
         async with services.database.tenant(tenant) as tx:
             blocked = await services.conversation.find_blocker(tx, turn)
         if blocked is not None:
-            first.cancel()
             raise queued(blocked)
+
+    return await start_pieces(_pieces(following), turn, services.ping_seconds, refuse_if_queued)
+
+
+async def start_pieces(
+    pieces: AsyncGenerator[str | End],
+    turn: TurnRow,
+    ping_seconds: float,
+    refuse: Callable[[], Awaitable[None]] | None = None,
+) -> AsyncIterator[str | End]:
+    """The same pieces, once there is the first one, or soon without it; an error after that is their end.
+
+    Raises:
+        Refusal: the end came at once, or `refuse` raises it where nothing came.
+    """
+    first = asyncio.ensure_future(anext(pieces))
+    await asyncio.wait([first], timeout=min(FIRST_SECONDS, ping_seconds))
+    if not first.done() and refuse is not None:
+        try:
+            await refuse()
+        except Refusal:
+            first.cancel()
+            raise
     if first.done() and isinstance(end := first.result(), End):
         await pieces.aclose()
         _check(end)

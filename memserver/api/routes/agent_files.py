@@ -19,7 +19,7 @@ from memserver.agent_files.tool_grants import ToolGrants
 from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDep
 from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replay
-from memserver.api.schemas.agents import Name
+from memserver.api.schemas.agents import UniqueName
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
 from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
@@ -84,7 +84,7 @@ async def import_agent(
     request: Request,
     services: ServicesDep,
     caller: CallerDep,
-    name: Annotated[Name | None, Query(description="Instead of the file's.")] = None,
+    name: Annotated[UniqueName | None, Query(description="Instead of the file's.")] = None,
     keep_ids: Annotated[
         bool,
         Query(description="The agent and its passages keep the file's ids; the operator's alone."),

@@ -64,7 +64,7 @@ async def refresh_mcp_server(
     server_id: UUID, services: ServicesDep, tenant: TenantDep
 ) -> McpServer:
     """Ask an MCP server for its tools again; agents lose those that are gone."""
-    return await _relisted(services, tenant, server_id)
+    return await _relist(services, tenant, server_id)
 
 
 @router.delete("/{server_id}", status_code=204)
@@ -74,7 +74,7 @@ async def delete_mcp_server(server_id: UUID, begin: BeginDep) -> None:
         await tools.delete_server(tx, server_id)
 
 
-async def _relisted(services: Services, tenant: str, server_id: UUID) -> McpServer:
+async def _relist(services: Services, tenant: str, server_id: UUID) -> McpServer:
     async with services.database.tenant(tenant) as tx:
         server = await tools.get_server(tx, server_id)
     listed = await services.mcp.list_tools(server)

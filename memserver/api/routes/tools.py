@@ -134,7 +134,7 @@ async def attach_tool(
     """
     async with services.database.tenant(tenant) as tx:
         grants = await tools.lock_grants(tx, agent_id)
-        tool, grant = await _named(services, tx, name)
+        tool, grant = await _find_named(services, tx, name)
         grant = replace(grant, **rules.model_dump())
         await _check(services, tx, agent_id, ([*_without(grants, name), grant], tool))
         await tools.grant(tx, tenant, agent_id, grant)
@@ -192,7 +192,7 @@ def _check_change(kind: str, fields: set[str]) -> None:
         )
 
 
-async def _named(services: Services, tx: Transaction, name: str) -> tuple[RunnableTool, Grant]:
+async def _find_named(services: Services, tx: Transaction, name: str) -> tuple[RunnableTool, Grant]:
     registry = services.deps.tools
     tool = registry.server_tool(name)
     if tool is not None:

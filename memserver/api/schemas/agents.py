@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self
+from uuid import UUID
 
 from pydantic import (
     AfterValidator,
@@ -42,6 +43,18 @@ Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
 ]
+
+
+def _no_id(name: str) -> str:
+    try:
+        UUID(name)
+    except ValueError:
+        return name
+    raise ValueError("a name can't have the form of an id: paths take either")
+
+
+UniqueName = Annotated[Name, AfterValidator(_no_id)]
+"""Of what a path names by its name or its id."""
 SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
 CharacterLimit = Annotated[
     int, Field(ge=1, le=100_000, description="Characters, that is Unicode code points.")
@@ -93,7 +106,7 @@ class SectionIn(RequestBody):
 class AgentIn(RequestBody):
     """A new agent. Everything has a default."""
 
-    name: Name | None = Field(default=None, description="Unique; made up when left out.")
+    name: UniqueName | None = Field(default=None, description="Unique; made up when left out.")
     model: Name | None = Field(default=None, description="Left out: the server's.")
     system_prompt: LongText | None = Field(
         default=None, description="Instructions instead of prompts/system.md."
@@ -126,7 +139,7 @@ class AgentChange(Change):
 
     nullable = frozenset({"model", "system_prompt"})
 
-    name: Name | None = Field(default=None, examples=["sam"])
+    name: UniqueName | None = Field(default=None, examples=["sam"])
     model: Name | None = Field(default=None, examples=["default"])
     system_prompt: LongText | None = Field(default=None, examples=["You are Sam."])
     options: AgentOptionsIn | None = None
@@ -137,7 +150,9 @@ class AgentChange(Change):
 class ForkIn(RequestBody):
     """Where a fork ends, and its name."""
 
-    name: Name | None = Field(default=None, description="Left out: made up.", examples=["sam-2"])
+    name: UniqueName | None = Field(
+        default=None, description="Left out: made up.", examples=["sam-2"]
+    )
     position: int | None = Field(
         default=None,
         ge=0,

@@ -12,6 +12,7 @@ from memserver.api.schemas.agents import (
     Moment,
     Name,
     RequestBody,
+    UniqueName,
 )
 
 
@@ -43,7 +44,9 @@ class PassagePatch(Change):
 class CollectionIn(RequestBody):
     """A new collection that agents can share."""
 
-    name: Name = Field(description="Unique among the shared collections.", examples=["instruments"])
+    name: UniqueName = Field(
+        description="Unique among the shared collections.", examples=["instruments"]
+    )
     description: str = Field(default="", max_length=10_000, examples=["Who plays what."])
     metadata: Metadata = Field(default_factory=dict)
     language: Language = "auto"
@@ -52,7 +55,7 @@ class CollectionIn(RequestBody):
 class CollectionPatch(Change):
     """A change of a collection; what is left out stays. `metadata` is replaced as a whole."""
 
-    name: Name | None = Field(default=None, examples=["instruments"])
+    name: UniqueName | None = Field(default=None, examples=["instruments"])
     description: str | None = Field(default=None, max_length=10_000, examples=["Who plays what."])
     metadata: Metadata | None = Field(default=None, examples=[{"source": "diary"}])
     language: Language | None = None

@@ -44,7 +44,7 @@ def settle(chat: ChatContext, call: WaitingCall) -> Stream | None:
     shown = {key: value for key, value in call.arguments.items() if key not in PLUMBING}
     chat.console.print(Text(f"{call.name} waits for your approval:", style="bold yellow"))
     chat.console.print(Text(harmless(json.dumps(shown, ensure_ascii=False, indent=2))))
-    approve = _decided(chat)
+    approve = _decide(chat)
     reason = None if approve else _read(chat, "Why not? ").strip()
     return chat.client.calls.stream_decision(
         call.agent_id, call.call_id, approve=approve, reason=reason
@@ -60,7 +60,7 @@ def _cancel(chat: ChatContext, call: WaitingCall) -> None:
     chat.console.print(Text(f"{message}\n{hint}", style="yellow"))
 
 
-def _decided(chat: ChatContext) -> bool:
+def _decide(chat: ChatContext) -> bool:
     while (said := _read(chat, "Approve? [y/n] ").strip().lower()) not in _MEANINGS:
         pass
     return _MEANINGS[said]

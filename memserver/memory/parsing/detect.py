@@ -62,11 +62,11 @@ def detect(content: bytes, name: str = "", content_type: str = "") -> Kind:
     """
     if not content.strip(b"\x00\t\n\r\x0c "):
         raise DocumentEmpty("The file is empty.")
-    claimed = _claimed(name, content_type)
+    claimed = _claim(name, content_type)
     if b"%PDF-" in content[:1024]:
         return "pdf"
     if content.startswith(b"PK\x03\x04"):
-        return _zipped(content)
+        return _detect_zip(content)
     if content.startswith(_OLE):
         raise _old_office(content)
     for magic, what in _BINARY.items():
@@ -107,12 +107,12 @@ def decode(content: bytes) -> str:
     return text
 
 
-def _claimed(name: str, content_type: str) -> Kind | None:
+def _claim(name: str, content_type: str) -> Kind | None:
     by_name = _KIND_BY_CLAIM.get(PurePath(name).suffix.lower())
     return by_name or _KIND_BY_CLAIM.get(content_type.partition(";")[0].strip().lower())
 
 
-def _zipped(content: bytes) -> Kind:
+def _detect_zip(content: bytes) -> Kind:
     """By the names in the archive, which stand in it as they are; opening it is for a process of its own."""
     if b"word/document.xml" in content:
         return "docx"

@@ -29,7 +29,7 @@ def parse(content: bytes, kind: Kind, language: str = "en") -> Parsed:
         DocumentError: one of its kinds says why the file can't be read.
     """
     try:
-        parsed = _parsed(content, kind)
+        parsed = _parse(content, kind)
     except RecursionError as error:
         raise DocumentCorrupt("The file is nested too deeply.") from error
     if not parsed.text.strip():
@@ -47,7 +47,7 @@ def parse(content: bytes, kind: Kind, language: str = "en") -> Parsed:
     return replace(parsed, sentences=sentences(parsed.text, language))
 
 
-def _parsed(content: bytes, kind: Kind) -> Parsed:
+def _parse(content: bytes, kind: Kind) -> Parsed:
     if kind == "pdf":
         return parse_pdf(content)
     if kind == "jsonl":

@@ -48,7 +48,7 @@ def parse_pdf(content: bytes) -> Parsed:
                 hint="Run a text recognition (OCR) over it, and send the result.",
             )
         raise DocumentEmpty("There is no text in the PDF.")
-    return _joined(texts)
+    return _join(texts)
 
 
 def _page(document: pypdfium2.PdfDocument, number: int) -> tuple[str, bool]:
@@ -64,7 +64,7 @@ def _page(document: pypdfium2.PdfDocument, number: int) -> tuple[str, bool]:
     return plain(_HYPHEN.sub("", text)).strip(), image
 
 
-def _joined(texts: list[str]) -> Parsed:
+def _join(texts: list[str]) -> Parsed:
     sections, empty, at = [], [], 0
     for number, text in enumerate(texts, start=1):
         if not text:

@@ -13,6 +13,7 @@ Combinations of modules are split by their hash. `unseen` ones have two or more 
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from random import Random
 from typing import Any, Literal
@@ -75,7 +76,7 @@ class LongTask(SlotTask):
     @override
     def answer(self, question: str, turn: int, known: Set[str]) -> Heard:
         chance = Random(f"{self.example.id} {turn}")
-        named = asked_for(_EVERY, question)
+        named = _named(question)
         if named is None:
             meant = asked_for(
                 [_called(slot, *slot.vague) for slot in self.missing(known)], question
@@ -96,6 +97,11 @@ class LongTask(SlotTask):
         said = chance.choice(tells).format(name=slot.name, value=value, other=other)
         then = [each.name for each in self.family.slots if each.after == slot.name]
         return f"{said} Then there is the {' and the '.join(then)}." if then else said
+
+
+@lru_cache(maxsize=100_000)
+def _named(question: str) -> Slot | None:
+    return asked_for(_EVERY, question)
 
 
 def _called(slot: Slot, *names: str) -> Slot:
@@ -237,16 +243,13 @@ def _telling_calls(
         return [run(*arguments, *last) for arguments in drawn]
 
     before = gives(slots)
-    left = [
-        {
-            number
-            for number, (one, other) in enumerate(zip(before, gives(changed), strict=True))
-            if one != other
-        }
-        for changed in _changes(family, slots, chance)
-    ]
-    if not all(left):
-        return None
+    left: list[set[int]] = []
+    for changed in _changes(family, slots, chance):
+        both = enumerate(zip(before, gives(changed), strict=True))
+        telling = {number for number, (one, other) in both if one != other}
+        if not telling:
+            return None
+        left.append(telling)
     chosen: list[int] = []
     while left and len(chosen) < _CALLS:
         best = max(range(len(drawn)), key=lambda number: sum(number in one for one in left))

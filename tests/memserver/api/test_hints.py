@@ -36,8 +36,25 @@ async def test_json_of_the_wrong_kind_is_not_taken_for_a_wrong_content_type(
     async with serving(database, ScriptedModel()) as server:
         lists = await server.http.post("/v1/agents", json=[])
         field = await server.http.post("/v1/agents", json={"nam": "sam"})
-    assert "Content-Type" not in lists.json()["error"]["hint"]
-    assert field.json()["error"]["hint"] == "/docs lists the fields of this call."
+        nested = await server.http.post("/v1/agents", json={"sections": [{"nam": "x"}]})
+        query = await server.http.get("/v1/agents", params={"after": "sam"})
+    hint = "The body is a JSON object; its fields are name, model, system_prompt, sections, options, metadata, language."
+    assert lists.json()["error"]["hint"] == field.json()["error"]["hint"] == hint
+    assert nested.json()["error"]["hint"] == "/docs describes POST /v1/agents."
+    assert query.json()["error"]["hint"] == "/docs describes GET /v1/agents."
+
+
+@pytest.mark.parametrize("name", ["0198f1c2-7a3b-7c4d-8e5f-0123456789ab", "deadbeef" * 4])
+async def test_what_could_be_an_id_is_no_name(database: OneDatabase, name: str) -> None:
+    """A path takes either, so that a name of this form would be somebody's id or lead nowhere."""
+    async with serving(database, ScriptedModel()) as server:
+        await server.create_agent(name="sam")
+        for kind in ("agents", "collections", "agents/sam/fork"):
+            refused = await server.http.post(f"/v1/{kind}", json={"name": name})
+            assert refused.status_code == 422
+            assert "can't have the form of an id" in refused.json()["error"]["message"]
+        renamed = await server.http.patch("/v1/agents/sam", json={"name": name})
+    assert renamed.status_code == 422
 
 
 async def test_a_slash_at_the_end_changes_nothing(database: OneDatabase) -> None:
@@ -62,8 +79,9 @@ async def test_a_path_that_is_none_is_named_with_what_to_do(database: OneDatabas
     assert path.json()["error"] == {
         "code": "not_found",
         "message": "There is no GET /v1/agentz.",
-        "hint": "/docs lists what there is.",
+        "hint": "/docs lists all routes; those of the API begin with /v1.",
     }
+    assert method.json()["error"]["hint"] == "This path takes GET, POST, HEAD, OPTIONS."
     assert (method.status_code, method.json()["error"]["code"]) == (405, "method_not_allowed")
     assert method.json()["error"]["message"] == "There is no PUT /v1/agents."
     assert (

@@ -29,7 +29,7 @@ class Asking:
 
 @asynccontextmanager
 async def streaming(
-    database: OneDatabase, model: ScriptedModel, route: str, **settings: Any
+    database: OneDatabase, model: ScriptedModel, route: str, *, addressed: str = "", **settings: Any
 ) -> AsyncIterator[tuple[httpx2.Response, "Asking"]]:
     """The head of a stream's answer, whose body is still to be read, and who asks."""
     with served(database, model, **settings) as server:
@@ -43,7 +43,7 @@ async def streaming(
             }[route]
             body = {name: said[name] for name in names} | {"stream": True}
             if route != "native":
-                body["model"] = agent
+                body["model"] = agent + addressed
             async with http.stream("POST", path, json=body) as answer:
                 assert answer.status_code == 200, await answer.aread()
                 yield answer, Asking(http, agent)
@@ -94,6 +94,21 @@ async def test_a_stream_has_its_head_at_once_and_comments_while_the_model_thinks
     assert spoken(route, heard) == "Hello."
     assert answer.headers["x-accel-buffering"] == "no"
     assert answer.headers.get("memserver-turn") == ("1" if route == "native" else None)
+
+
+@pytest.mark.parametrize("route", ["chat", "responses"])
+async def test_an_answer_that_is_not_remembered_keeps_its_stream_open_too(
+    database: OneDatabase, route: str
+) -> None:
+    held = OnceHeld("Hello.")
+    model, asked = ScriptedModel(summary=held), {"addressed": "@no-memory"}
+    heard = ""
+    async with streaming(database, model, route, stream_ping_seconds=0.02, **asked) as (answer, _):
+        async for piece in answer.aiter_text():
+            heard += piece
+            if ": ping" in heard:
+                held.let_go()
+    assert spoken(route, heard) == "Hello."
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -20,7 +20,9 @@ def test_an_address_without_a_scheme_is_one_of_http(database: OneDatabase) -> No
                 assert client.health().status == "ok"
 
 
-@pytest.mark.parametrize("url", ["ftp://host", "http://", "", "://x"])
+@pytest.mark.parametrize(
+    "url", ["ftp://host", "http://", "", "://x", "http//host", "http:/host", "host:82833"]
+)
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_what_is_no_address_is_refused_at_once(kind: Any, url: str) -> None:
     with pytest.raises(InvalidInput, match="no server's address") as refused:
@@ -34,6 +36,8 @@ def test_a_wrong_argument_is_an_error_about_the_method_that_was_called() -> None
     assert str(wrong.value) == "Agents.create() got an unexpected keyword argument 'colour'"
     with Client() as client, pytest.raises(TypeError, match=r"^Archival\.search\(\) missing 1"):
         client.archival.search("sam")  # type: ignore[call-arg]
+    with Client() as client, pytest.raises(TypeError, match=r"^Messages\.all\(\) missing 1"):
+        client.messages.all()  # type: ignore[call-arg]
 
 
 async def test_so_is_one_of_the_client_that_is_awaited() -> None:

@@ -91,7 +91,11 @@ async def test_a_prompt_says_how_an_earlier_chat_ended_to_which_the_user_returns
         assert "user: Which is the older tower?\nyou: re Which is the older tower?" in note(server)
         assert [chat for _, chat in chats_of(server)][::2] == [chats_of(server)[0][1]] * 2
         view = await server.get("sam/context")
-        assert "continues an earlier chat" in view["parts"][-1]["text"]
+        assert "you: re Which is the older tower?" in view["parts"][-1]["text"]
+        await server.http.delete("/v1/agents/sam/turns/1")
+        view = await server.get("sam/context")
+        assert "older tower" not in str(view)
+        assert "continues an earlier chat.\\n" in str(view)
 
 
 async def test_an_edited_question_and_one_that_is_asked_again_stay_in_their_chat(
@@ -173,6 +177,7 @@ async def test_each_user_has_an_agent_of_its_own_made_of_the_named_one(database:
             for user in ("ada", "bob@example.com", "ada")
         ]
         assert ids[0] == ids[2] != ids[1]
+        assert (await ask(sdk, [], "Hi", model="sam@user", user="ada"))["unused"] == []
         assert (await server.get("sam@ada"))["id"] == ids[0]
         for section, is_shared in (("rules", True), ("human", False)):
             of_sam, of_ada = [

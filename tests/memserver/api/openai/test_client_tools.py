@@ -9,8 +9,12 @@ import openai
 import pytest
 
 from memserver.agent import call_answers
-from memserver.testing.scripted import Call, say
+from memserver.client import Client
+from memserver.errors import ModelUnavailable
+from memserver.testing.scripted import Call, ScriptedModel, say
+from tests.support.client import served
 from tests.support.scripted_agent import HeldHere, Scripted
+from tests.support.server import OneDatabase
 from tests.support.servers import wait_for
 
 PARAMETERS = {
@@ -195,6 +199,44 @@ def test_a_message_from_elsewhere_ends_the_wait_too(scripted: Scripted):
     assert scripted.client.messages.send(scripted.agent_id, "Hi").text == "Hello."
 
 
+def test_a_result_that_comes_again_after_a_failure_is_answered(scripted: Scripted):
+    scripted.begin(OSLO, *[ModelUnavailable("down")], say("It is sunny."))
+    chat = [*ASK, *answered(ask(scripted))]
+    with pytest.raises(openai.InternalServerError) as failed:
+        ask(scripted, chat)
+    assert failed.value.response.headers["x-should-retry"] == "false"
+    assert ask(scripted, chat).choices[0].message.content == "It is sunny."
+
+
+def test_a_call_that_no_client_answers_ends_its_turn_in_time(database: OneDatabase):
+    model = ScriptedModel([OSLO, say("Hello.")])
+    with (
+        served(database, model, waiting_call_seconds=0.1) as server,
+        Client(server.url) as client,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as sdk,
+    ):
+        agent = client.agents.create("sam")
+        sdk.chat.completions.create(model="sam", messages=ASK, tools=[WEATHER])
+        assert wait_for(lambda: client.turns.get(agent.id, 1).state == "done", within=30)
+        assert client.turns.get(agent.id, 1).stop_reason == "expired"
+        assert client.messages.send(agent.id, "Hi").text == "Hello."
+
+
+def test_another_server_continues_the_turn(database: OneDatabase):
+    first_model, second_model = ScriptedModel([OSLO]), ScriptedModel([say("It is sunny.")])
+    with served(database, first_model) as server, Client(server.url) as client:
+        client.agents.create("sam")
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as sdk:
+            first = sdk.chat.completions.create(model="sam", messages=ASK, tools=[WEATHER])
+    with (
+        served(database, second_model) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as sdk,
+    ):
+        chat: Any = [*ASK, *answered(first)]
+        second = sdk.chat.completions.create(model="sam", messages=chat)
+    assert second.choices[0].message.content == "It is sunny."
+
+
 def test_a_result_and_a_new_message_at_once_are_both_taken(scripted: Scripted):
     scripted.begin(OSLO, say("Fine."))
     first = ask(scripted)
@@ -249,6 +291,7 @@ def named(name: str, **more: Any) -> Any:
         ({"tools": [], "tool_choice": "required"}, "tool_choice"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"messages": [*ASK, {"role": "assistant", "content": "It"}]}, "messages"),
+        ({"messages": [*ASK, {"role": "tool", "content": "1"}]}, "messages"),
         ({"messages": [{"role": "system", "content": "Be kind."}]}, "messages"),
         ({"messages": [{"role": "tool", "tool_call_id": "x", "content": "1"}]}, "messages"),
     ],

@@ -278,6 +278,7 @@ def test_a_prompt_that_is_too_long_has_openais_code(database: OneDatabase):
         assert error.value.code == "context_length_exceeded"
 
 
+HI: Any = {"role": "user", "content": "Hi"}
 TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
@@ -288,6 +289,11 @@ TOOL: Any = {"type": "function", "function": {"name": "f", "parameters": {"type"
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"logprobs": True}, "logprobs"),
         ({"functions": [{"name": "f"}]}, "functions"),
+        ({"modalities": ["text", "audio"], "audio": {"voice": "x"}}, "modalities"),
+        ({"modalities": ["audio"]}, "modalities"),
+        ({"messages": [{"role": "User", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "wizard", "content": "x"}, HI]}, "messages[0].role"),
+        ({"messages": [HI, {"role": "", "content": "x"}, HI]}, "messages[1].role"),
     ],
 )
 def test_what_an_agent_does_not_do_is_refused_by_its_name(
@@ -295,9 +301,7 @@ def test_what_an_agent_does_not_do_is_refused_by_its_name(
 ):
     with speaking(database) as (sdk, _):
         with pytest.raises(openai.BadRequestError) as error:
-            sdk.chat.completions.create(
-                model="sam", messages=[{"role": "user", "content": "Hi"}], **asked
-            )
+            sdk.chat.completions.create(**{"model": "sam", "messages": [HI], **asked})
         assert error.value.param == parameter
 
 
@@ -321,6 +325,8 @@ def test_tools_that_may_not_be_called_are_taken(database: OneDatabase):
         ({"previous_response_id": "resp_x"}, "previous_response_not_found"),
         ({"model": None}, "invalid_input"),
         ({"input": 7}, "invalid_input"),
+        ({"input": [{"role": "wizard", "content": "x"}, HI]}, "invalid_input"),
+        ({"input": [{"content": "x"}]}, "invalid_input"),
     ],
 )
 def test_a_response_that_can_not_be_given_is_refused(
@@ -337,6 +343,10 @@ def test_other_methods_and_broken_bodies_have_the_same_shape(database: OneDataba
         with pytest.raises(openai.APIStatusError) as refused:
             sdk.delete("/models/sam", cast_to=object)
         assert (refused.value.status_code, refused.value.type) == (405, "invalid_request_error")
+        for ask in (sdk.conversations.create, sdk.files.list, sdk.batches.list):
+            with pytest.raises(openai.NotFoundError) as unknown:
+                ask()
+            assert unknown.value.type == "invalid_request_error"
         with pytest.raises(openai.BadRequestError) as broken:
             sdk.post("/chat/completions", body={"model": "sam", "messages": []}, cast_to=object)
         assert broken.value.param == "messages"
