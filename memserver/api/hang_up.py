@@ -11,6 +11,7 @@ from memserver.api.dependencies import ServicesDep, TenantDep
 from memserver.errors import NotFound, TurnHasEnded
 from memserver.storage.inbox import TurnRow
 from memserver.storage.repeating import run_beside
+from memserver.wiring.services import Services
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 class HangUp:
     """Of one request. One with an Idempotency-Key may come again, and then wants its answer."""
 
-    def __init__(self, request: Request, services: ServicesDep, tenant: TenantDep) -> None:
+    def __init__(self, request: Request, services: Services, tenant: str) -> None:
         self._request = request
         self._conversation = services.conversation
         self._tenant = tenant
@@ -42,7 +43,13 @@ class HangUp:
 
     async def _cancel(self, turn: TurnRow) -> None:
         with suppress(NotFound, TurnHasEnded):
-            await self._conversation.cancel(self._tenant, turn.agent_id, turn.turn)
+            await self._conversation.cancel(
+                self._tenant, turn.agent_id, turn.turn, if_unanswered=True
+            )
 
 
-HangUpDep = Annotated[HangUp, Depends(HangUp)]
+async def _hang_up(request: Request, services: ServicesDep, tenant: TenantDep) -> HangUp:
+    return HangUp(request, services, tenant)
+
+
+HangUpDep = Annotated[HangUp, Depends(_hang_up)]

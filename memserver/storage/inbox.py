@@ -179,8 +179,9 @@ async def post(
     }
     try:
         async with database.tenant(tenant) as tx:
-            await pictures.keep(tx, tenant, new.pictures)
             row = await (await tx.execute(_POST, parameters)).fetchone()
+            if row is not None:
+                await pictures.keep(tx, tenant, new.pictures)
     except psycopg.errors.UniqueViolation:
         async with database.tenant(tenant) as tx:
             row = await _first_with_key(tx, agent_id, envelope)

@@ -19,11 +19,14 @@ def as_json(pictures: Sequence[Picture]) -> list[JsonObject] | None:
 
 def from_json(stored: Sequence[JsonObject] | None) -> tuple[Picture, ...]:
     """The pictures of a message, without their bytes."""
-    return tuple(Picture(**each) for each in stored or ())
+    return tuple(Picture(**each) for each in stored) if stored else ()
 
 
 async def keep(tx: Transaction, tenant: str, pictures: Iterable[Picture]) -> None:
-    """Store pictures that a message of the same transaction shows; those that are there already stay."""
+    """Store pictures that a message of the same transaction shows; those that are there already stay.
+
+    After the message, whose agent is locked then: so does who deletes them.
+    """
     for digest, data in sorted({each.digest: each.data for each in pictures}.items()):
         await tx.execute(
             """INSERT INTO pictures (tenant, digest, data) VALUES (%s, %s, %b)

@@ -147,7 +147,6 @@ async def close_call(tx: Transaction, lease: Lease, message: Entry) -> None:
         LeaseLost: another worker serves the agent; nothing was written.
     """
     assert message.call is not None
-    await pictures.keep(tx, lease.tenant, message.pictures)
     cursor = await tx.execute(
         """WITH held AS (
                SELECT agent_id FROM agent_state
@@ -174,6 +173,7 @@ async def close_call(tx: Transaction, lease: Lease, message: Entry) -> None:
     )
     if cursor.rowcount == 0:
         raise lease_lost()
+    await pictures.keep(tx, lease.tenant, message.pictures)
 
 
 async def evict(

@@ -4,8 +4,11 @@ import asyncio
 from typing import Any
 
 import httpx2
+import openai
 import pytest
 
+from memserver.client import AsyncClient
+from memserver.client.events import TurnEnded
 from memserver.testing.scripted import Held, ScriptedModel, Step, say
 from tests.support.client import served
 from tests.support.server import OneDatabase
@@ -43,8 +46,11 @@ PATHS = {
 @pytest.mark.parametrize(
     ("field", "stream", "how"),
     [
-        *((field, stream, "cancels") for field in PATHS for stream in (False, True)),
-        *((field, True, how) for field in ("text", "messages") for how in ("has a key", "off")),
+        ("text", True, "cancels"),
+        ("messages", False, "cancels"),
+        ("input", False, "cancels"),
+        ("text", False, "has a key"),
+        ("messages", True, "off"),
     ],
 )
 async def test_a_turn_whose_client_hangs_up_is_cancelled_where_that_is_set(
@@ -92,3 +98,28 @@ async def test_a_request_that_openais_client_sends_again_is_answered_though_the_
                 "/chat/completions", json=body, headers={"x-stainless-retry-count": "1"}
             )
     assert again.json()["choices"][0]["message"]["content"] == "Here."
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_openais_client_that_closes_its_stream_stops_the_turn(
+    database: OneDatabase, api: str
+) -> None:
+    model = FirstHeld()
+    settings = {"cancel_on_hang_up": True, "stream_ping_seconds": 0.02}
+    with served(database, ScriptedModel(model), **settings) as server:
+        sdk = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none")
+        async with sdk, AsyncClient(server.url) as client:
+            agent = await client.agents.create("sam")
+            if api == "chat":
+                stream: Any = await sdk.chat.completions.create(
+                    model="sam", messages=[{"role": "user", "content": "Hi"}], stream=True
+                )
+            else:
+                stream = await sdk.responses.create(model="sam", input="Hi", stream=True)
+            await anext(aiter(stream))
+            await model.asked.wait()
+            await stream.close()
+            *_, ended = [event async for event in client.turns.events(agent.id, 1)]
+            said = await client.messages.send(agent.id, "And?")
+    assert isinstance(ended, TurnEnded)
+    assert (ended.stop_reason, said.text) == ("cancelled", "Here.")

@@ -236,3 +236,20 @@ async def test_a_tool_shows_pictures_which_stay_in_view_and_move_with_the_agent(
         made = (await server.http.post("/v1/agents/import", content=file)).json()
         await server.say(made["agent"]["id"], "And now?")
         assert [each.data for shown in seen(server) for each in shown] == [CAT]
+
+
+async def test_the_newest_pictures_stay_in_view_and_older_ones_leave_with_their_messages(
+    database: OneDatabase,
+):
+    async with seeing(database) as (server, _):
+        await server.http.patch("/v1/agents/sam", json={"options": {"context_window": 6000}})
+        for number in range(8):
+            picture = {"url": data_url(png(800, 700 + number))}
+            body = {"text": f"This is number {number}.", "pictures": [picture]}
+            said = await server.http.post("/v1/agents/sam/messages", json=body)
+            assert said.status_code == 200, said.text
+        heights = [each.height for shown in seen(server) for each in shown]
+        assert 0 < len(heights) < 8
+        assert heights == list(range(708 - len(heights), 708))
+        view = await server.get("sam/context")
+        assert view["used"] <= view["window"]

@@ -11,7 +11,8 @@ import pytest
 from psycopg import sql
 
 from memserver.storage import leases
-from memserver.testing.scripted import ScriptedModel
+from memserver.testing.scripted import ScriptedModel, say
+from tests.support.picture_files import data_url, png
 from tests.support.server import OneDatabase, Server, serving
 
 Action = Callable[[Server, list[UUID], str], Coroutine[Any, Any, None]]
@@ -134,3 +135,16 @@ async def test_an_edit_that_waited_while_the_section_was_taken_away_changes_noth
         answer = await patch
         text = (await server.http.get(section)).json()["text"]
     assert (answer.status_code, text) == (404, "")
+
+
+async def test_a_picture_is_locked_after_the_agent_that_is_shown_it(database: OneDatabase) -> None:
+    body = {"text": "Look", "pictures": [{"url": data_url(png())}]}
+    async with serving(database, ScriptedModel([say("one"), say("two")])) as server:
+        agent = await server.create_agent()
+        post = f"/v1/agents/{agent}/messages"
+        assert (await server.http.post(post, json=body)).status_code == 200
+        with holding(database, "SELECT 1 FROM agent_state FOR UPDATE") as deleting:
+            said = asyncio.create_task(server.http.post(post, json=body))
+            await blocked(server, 1)
+            deleting.execute("SELECT 1 FROM pictures FOR UPDATE NOWAIT")
+        assert (await said).status_code == 200
