@@ -293,17 +293,20 @@ class Conversation:
             turn = await self._answered(tx, call, answer.stored(), key, stored)
             return turn, call.position - 1
 
-    async def cancel(self, tenant: str, agent_id: UUID, turn: int) -> TurnRow:
+    async def cancel(
+        self, tenant: str, agent_id: UUID, turn: int, *, if_unanswered: bool = False
+    ) -> TurnRow:
         """End a turn at once, whether it is queued, runs or waits for an answer, and whichever process runs it.
 
-        What it has committed stays; the request to the model ends. To cancel it twice is to cancel it once.
+        What it has committed stays; the request to the model ends. To cancel it twice is to cancel it once. One that has
+        answered, and only saves what it needs, may be left alone.
 
         Raises:
             NotFound: no such turn.
             TurnHasEnded: otherwise than by this.
         """
         async with self._database.tenant(tenant) as tx:
-            ended = await cancellation.cancel(tx, agent_id, turn)
+            ended = await cancellation.cancel(tx, agent_id, turn, if_unanswered=if_unanswered)
         self._worker.stop(agent_id, turn)
         self._worker.ensure_serving(agent_id, tenant)
         return ended

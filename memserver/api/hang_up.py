@@ -43,7 +43,9 @@ class HangUp:
 
     async def _cancel(self, turn: TurnRow) -> None:
         with suppress(NotFound, TurnHasEnded):
-            await self._conversation.cancel(self._tenant, turn.agent_id, turn.turn)
+            await self._conversation.cancel(
+                self._tenant, turn.agent_id, turn.turn, if_unanswered=True
+            )
 
 
 async def _hang_up(request: Request, services: ServicesDep, tenant: TenantDep) -> HangUp:

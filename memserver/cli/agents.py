@@ -20,7 +20,7 @@ from memserver.cli.running_server import connect, find_agent
 from memserver.client.models import Agent
 from memserver.errors import InvalidInput
 
-agents = typer.Typer(no_args_is_help=True, help="List, show and delete a server's agents.")
+agents = typer.Typer(no_args_is_help=True, help="List, show, fork and delete a server's agents.")
 AgentArgument = Annotated[str, typer.Argument(help="Name or id.")]
 
 
@@ -80,6 +80,22 @@ def agents_show(
     console.print()
     console.print(fullness(view))
     console.print(context_table(view))
+
+
+@agents.command("fork")
+def agents_fork(
+    agent: AgentArgument,
+    name: Annotated[str | None, typer.Option(help="Of the new one; left out: made up.")] = None,
+    position: Annotated[
+        int | None, typer.Option(help="Of the last message that it has; left out: of all.")
+    ] = None,
+    url: UrlOption = None,
+    api_key: ApiKeyOption = None,
+) -> None:
+    """Make another agent with an agent's memory, whose history ends at a message."""
+    with connect(url, api_key) as client:
+        copy = client.agents.fork(find_agent(client, agent).id, name, position=position)
+    console.print(f"Made {copy.name} ({copy.id}), with {copy.message_count} messages.")
 
 
 @agents.command("delete")

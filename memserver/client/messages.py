@@ -85,9 +85,17 @@ class Messages(Resource[TransportT]):
         return post("/agents/{agent}/events", Answer, body, key=idempotency_key, agent=agent)
 
     @streamed
-    def stream(self, agent: Id, text: str, *, idempotency_key: str | None = None) -> Request[None]:
+    def stream(
+        self,
+        agent: Id,
+        text: str,
+        *,
+        pictures: Sequence[JsonObject] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Request[None]:
         """Say something to the agent and follow the turn as events; sent with the first `next`."""
-        return _followed(_MESSAGES, {"text": text}, idempotency_key, agent=agent)
+        body = given(text=text, pictures=pictures)
+        return _followed(_MESSAGES, body, idempotency_key, agent=agent)
 
     @method
     def list(self, agent: Id, **page: Unpack[Paged[int]]) -> Request[Page[Message, int]]:

@@ -127,6 +127,8 @@ async def answer(
     cursor = await tx.execute(
         f"""UPDATE turns t SET state = 'waiting', attempts = 0, posted_by = %(worker)s,
                 request = CASE WHEN %(request)s::jsonb IS NULL THEN t.request - 'choice'
+                    WHEN t.request->'names' @> (%(request)s::jsonb->'names')
+                    THEN %(request)s::jsonb || jsonb_build_object('names', t.request->'names')
                     ELSE %(request)s::jsonb || jsonb_build_object('names',
                         coalesce(t.request->'names', '[]') || (%(request)s::jsonb->'names'))
                     END || jsonb_build_object('since', jsonb_build_object('steps', t.steps,

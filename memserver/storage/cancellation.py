@@ -27,12 +27,20 @@ WHERE m.agent_id = closed.agent_id AND m.position = closed.position
 """
 
 
-async def cancel(tx: Transaction, agent_id: UUID, turn: int) -> TurnRow:
+async def cancel(
+    tx: Transaction, agent_id: UUID, turn: int, *, if_unanswered: bool = False
+) -> TurnRow:
     """End a turn that waits or runs. What it has committed stays; its calls without a result are interrupted.
 
     The agent's lease is taken from whoever runs the turn, so that of cancelling it and of its own next commit one
     alone takes effect. Who takes the lease next passes over what has ended. (That moves `done_turn`, which waits for
     locks that a run may hold until it is cut off.)
+
+    Args:
+        tx: in the tenant's scope.
+        agent_id: whose turn.
+        turn: its number.
+        if_unanswered: leave one alone that has answered, and saves what it needs before memory runs short.
 
     Returns:
         The turn as it ended; also one that was cancelled before.
@@ -48,7 +56,7 @@ async def cancel(tx: Transaction, agent_id: UUID, turn: int) -> TurnRow:
     found = await get_turn(tx, agent_id, turn)
     if found.ended and found.stop_reason == CANCELLED:
         return found
-    if found.ended:
+    if found.ended or (if_unanswered and found.stop_reason is not None):
         raise TurnHasEnded(
             f"The turn {turn} has ended already ({found.stop_reason}), so it can't be cancelled.",
             hint="GET /v1/agents/{agent}/turns/{turn} says how.",

@@ -45,16 +45,10 @@ class Erasure:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
-    tenant: str
-    done_turn: int
-    queue_start: int
-
-
-@dataclass(frozen=True, slots=True)
 class _Found:
     position: int
     role: str
+    ended: bool
 
 
 async def erase(
@@ -72,21 +66,21 @@ async def erase(
         NotFound: no such agent, or not all of the messages are there; nothing is erased.
         Conflict: one is of a turn that has not ended; nothing is erased.
     """
-    query = "SELECT tenant, done_turn, queue_start FROM agent_state WHERE agent_id = %s FOR UPDATE"
-    state = await fetch_optional(tx, _State, query, [agent_id])
-    if state is None:
+    query = "SELECT tenant FROM agent_state WHERE agent_id = %s FOR UPDATE"
+    tenant = await fetch_value(tx, query, [agent_id])
+    if tenant is None:
         raise no_agent(agent_id)
     found = await _find(tx, agent_id, wanted)
-    _check(found, wanted, state.done_turn)
+    _check(found, wanted)
     positions = sorted(each.position for each in found)
     with allow_long_statements():
-        await _erase_index(tx, agent_id, state.tenant, positions)
+        await _erase_index(tx, agent_id, tenant, positions)
         await _erase_messages(tx, agent_id, positions, redact=redact)
     # What the system noted is in no summary.
     said = [each.position for each in found if each.role != "system"]
     outdated = await _outdate_summary(tx, agent_id, min(said)) if said else False
     if outdated:
-        await defer(tx, rewriting_job(state.tenant, agent_id))
+        await defer(tx, rewriting_job(tenant, agent_id))
     await tx.execute(
         """UPDATE agent_state SET message_count = message_count - %(gone)s,
                stats_messages = least(stats_messages, message_count - %(gone)s),
@@ -105,11 +99,13 @@ async def _find(tx: Transaction, agent_id: UUID, wanted: Selection) -> list[_Fou
     return await fetch_all(
         tx,
         _Found,
-        """SELECT position, role FROM messages
-           WHERE agent_id = %(agent_id)s AND position = ANY (%(positions)s::bigint[])
-           UNION
-           SELECT m.position, m.role FROM unnest(%(first)s::bigint[], %(last)s::bigint[]) AS t (first, last)
-           JOIN messages m ON m.agent_id = %(agent_id)s AND m.position BETWEEN t.first AND t.last""",
+        f"""SELECT f.position, f.role, coalesce(t.state IN ('done', 'failed'), true) AS ended FROM (
+               SELECT position, role FROM messages
+               WHERE agent_id = %(agent_id)s AND position = ANY (%(positions)s::bigint[])
+               UNION
+               SELECT m.position, m.role FROM unnest(%(first)s::bigint[], %(last)s::bigint[]) AS w (first, last)
+               JOIN messages m ON m.agent_id = %(agent_id)s AND m.position BETWEEN w.first AND w.last) f
+           LEFT JOIN turns t ON t.agent_id = %(agent_id)s AND t.turn = f.position / {PLACES_PER_TURN}""",
         {
             "agent_id": agent_id,
             "positions": list(wanted.positions),
@@ -119,7 +115,7 @@ async def _find(tx: Transaction, agent_id: UUID, wanted: Selection) -> list[_Fou
     )
 
 
-def _check(found: Sequence[_Found], wanted: Selection, done_turn: int) -> None:
+def _check(found: Sequence[_Found], wanted: Selection) -> None:
     positions = {each.position for each in found}
     turns = {position // PLACES_PER_TURN for position in positions}
     missing = [f"message {each}" for each in wanted.positions if each not in positions]
@@ -129,9 +125,11 @@ def _check(found: Sequence[_Found], wanted: Selection, done_turn: int) -> None:
             f"The agent has no {missing[0]}.",
             hint="GET /v1/agents/{agent}/messages lists the history. Nothing was deleted.",
         )
-    if (newest := max(turns)) > done_turn:
+    for each in found:
+        if each.ended:
+            continue
         raise Conflict(
-            f"The turn {newest} has not ended, so its messages can't be deleted.",
+            f"The turn {each.position // PLACES_PER_TURN} has not ended, so its messages can't be deleted.",
             hint="Cancel it by POST /v1/agents/{agent}/turns/{turn}/cancel, or wait until it has ended.",
         )
 

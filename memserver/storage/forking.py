@@ -182,7 +182,11 @@ async def fork(
         NotFound: no such agent, or no such message.
         Conflict: the name is taken, or the message's turn has not ended.
     """
-    query = """SELECT a.tenant, a.name, a.collection_id, s.done_turn
+    # What was cancelled has ended, though it is not passed over yet.
+    query = """SELECT a.tenant, a.name, a.collection_id, (
+                   SELECT coalesce(min(t.turn), s.next_turn) - 1 FROM turns t
+                   WHERE t.agent_id = s.agent_id AND t.turn > s.done_turn
+                     AND t.state NOT IN ('done', 'failed')) AS done_turn
                FROM agents a JOIN agent_state s ON s.agent_id = a.id WHERE a.id = %s"""
     source = await fetch_optional(tx, _Source, query, [source_id])
     if source is None:

@@ -102,7 +102,7 @@ class Turn(Record):
     )
     steps: int = Field(examples=[1])
     stop_reason: str | None = Field(
-        description="message_sent, terminal_tool, no_heartbeat, max_steps, cancelled, imported or error; "
+        description="message_sent, terminal_tool, no_heartbeat, max_steps, cancelled, superseded, expired, imported or error; "
         "null before the end.",
         examples=["message_sent"],
     )

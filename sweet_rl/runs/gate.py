@@ -114,7 +114,7 @@ def draw_states(context: RunContext, begin: Unit | None) -> None:
 
     async def draw() -> None:
         async with (
-            context.source.open(context.adapter(begin)) as sampler,
+            context.sampler(context.adapter(begin)) as sampler,
             open_task(tasks, context.environment) as task,
         ):
             path = folder / PLAYS

@@ -49,7 +49,7 @@ def draw_grid(results: GridResults) -> bytes:
     for place, (spare, policies) in zip(places, curves.items(), strict=True):
         for number, (policy, points) in enumerate(policies.items()):
             _line(place, number, policy, points)
-        place.set(xlabel="temperature", ylim=(0, 1.02), title=f"{spare} spare turns")
+        place.set(xlabel="temperature", ylim=(0, 1.02), title=f"spare turns: {spare}")
         place.grid(color="#e3e7eb", lw=0.8)
     places[0].set_ylabel("success on test tasks")
     handles, labels = places[0].get_legend_handles_labels()

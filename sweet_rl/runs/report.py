@@ -34,7 +34,8 @@ _ENDS = (
 _CORRELATIONS = """## What candidates are worth
 
 Within states, the rank correlation of what a critic says of candidates with the share of plays that succeed after each; 95 %
-intervals by a bootstrap over tasks. What "the plays themselves" have, one half against the other, is about all that can be had."""
+intervals by a bootstrap over tasks. States of tasks that no critic has learnt from come first; multi-turn DPO has learnt all.
+"The plays themselves" is how one half of the plays orders them by the other."""
 
 
 def write_report(results: Results, folder: Path) -> Path:

@@ -14,6 +14,7 @@ from memserver_evals.colbench.backend.examples import BackendExample
 from memserver_evals.colbench.backend.rules import MAX_TURNS, gives_answer
 from memserver_evals.scoring.statistics import estimate
 from sweet_rl.oracle import values_of
+from sweet_rl.pairs import is_held_out
 from sweet_rl.plans import ScorePlan
 from sweet_rl.recipe import MAIN, Values
 from sweet_rl.resumable import ResumableJsonl
@@ -49,7 +50,8 @@ def play_values(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     recipe = context.recipe.values
     assert recipe is not None
     drawn = read_file(unit.needs["candidates"].folder(context.out) / CANDIDATES, Candidates)
-    states, path = _chosen(drawn, recipe), folder / "continued.jsonl"
+    unlearnt = context.recipe.critic.held_out
+    states, path = _chosen(drawn, recipe, unlearnt), folder / "continued.jsonl"
     if not path.exists():
         asyncio.run(_play_on(unit, context, states, path))
     plays = read_file(path, Continued)
@@ -68,7 +70,13 @@ def play_values(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     }
     found = {name: rank_correlation(worth, each) for name, each in scores.items()}
     found[HALVES] = rank_correlation(one, other)
-    return {"states": len(states), "plays": len(plays), "rank_correlation": found}
+    held_out = sum(is_held_out(each.task, unlearnt) for each in states)
+    return {
+        "states": len(states),
+        "held_out": held_out,
+        "plays": len(plays),
+        "rank_correlation": found,
+    }
 
 
 def rank_correlation(worth: Scores, scores: Scores) -> JsonObject:
@@ -97,14 +105,21 @@ def _ranks(values: Sequence[float]) -> list[float]:
     ]
 
 
-def _chosen(drawn: Iterable[Candidates], recipe: Values) -> list[Candidates]:
-    """States with different texts, cut to so many candidates; those of a smaller number are among a larger one's."""
+def _chosen(drawn: Iterable[Candidates], recipe: Values, unlearnt: float) -> list[Candidates]:
+    """States with different texts, cut to so many candidates; those of a smaller number are among a larger one's.
+
+    Those of the tasks that no critic has learnt from come first. `unlearnt`: the share of these.
+    """
     cut = (
         each.model_copy(update={"candidates": each.candidates[: recipe.candidates]})
         for each in drawn
     )
     some = [each for each in cut if len(set(each.candidates)) > 1]
-    return sorted(some, key=lambda each: Random(f"{each.key}").random())[: recipe.states]
+
+    def place(state: Candidates) -> tuple[bool, float]:
+        return not is_held_out(state.task, unlearnt), Random(f"{state.key}").random()
+
+    return sorted(some, key=place)[: recipe.states]
 
 
 async def _play_on(

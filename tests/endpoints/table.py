@@ -28,12 +28,15 @@ say that a prompt is too long is from [here]({OVERFLOWS}).
 
 
 REAL = """
-Real servers, asked by hand on the same day with SmolLM2-135M-Instruct, which can't follow the story: each message was
+Real servers, asked by hand with SmolLM2-135M-Instruct (with the hermes parser on the H200 memserver-small), which can't follow the story: each message was
 answered, whole and streamed, and no request was refused for good. `make nightly` does so again with llama.cpp's.
 
 | server | asked by |
 |---|---|
 | vLLM 0.32.0 on a CPU, hermes parser | tools |
+| vLLM 0.26.0 on an H200, hermes parser | tools |
+| vLLM 0.26.0 on an H200, mistral parser, its `[TOOL_CALLS]` added to the tokenizer | tools |
+| vLLM 0.26.0 on an H200, openai parser | tools |
 | llama.cpp 11434 | json_schema |
 | llama.cpp 11434 with the chat template of Gemma 2 | json_schema; `roles`: "alternating" |
 

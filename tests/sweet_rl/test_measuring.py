@@ -8,6 +8,7 @@ import pytest
 
 from memserver.errors import Conflict
 from sweet_rl import task_sets
+from sweet_rl.pairs import is_held_out
 from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.report import write_report
 from sweet_rl.runs.results import gather
@@ -49,7 +50,7 @@ def test_candidates_are_played_to_their_end_and_who_orders_them_so_is_measured(
         return {state.key: [-len(text) for text in state.candidates] for state in states}
 
     monkeypatch.setattr("sweet_rl.runs.values.implicit_reward", implicit)
-    changes = {"seeds": "[1]", "grid": "null", "variants": "{}"}
+    changes = {"critic.held_out": "0.4", "seeds": "[1]", "grid": "null", "variants": "{}"}
     recipe = small(tmp_path, values="{states: 6, candidates: 3, samples: 4}", **changes)
     tools = bench(tmp_path, recipe)
     run(tools, Selection(stages=("warm-start", "collect", "mdpo", "candidates", "rank", "actor")))
@@ -57,6 +58,9 @@ def test_candidates_are_played_to_their_end_and_who_orders_them_so_is_measured(
     figures = told["seed-1/values"]
     assert (figures["states"], len(said_by_mdpo)) == (6, 6)
     assert {len(each.candidates) for each in said_by_mdpo} == {3}
+    drawn = read_file(tools.out / "seed-1/candidates/candidates.jsonl", Candidates)
+    unlearnt = {each.key for each in drawn if is_held_out(each.task, 0.4)}
+    assert 0 < figures["held_out"] == min(6, len(unlearnt)), "these come first"
     plays = read_file(tools.out / "seed-1/values/continued.jsonl", Continued)
     assert figures["plays"] == len(plays)
     answers = {

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import pytest
 
 from memserver_evals.colbench.backend.families import FAMILIES
+from memserver_evals.colbench.backend.long_tasks import generate_long
 from memserver_evals.colbench.backend.rules import MARKER
 from memserver_evals.colbench.backend.slot_human import SlotTask
-from sweet_rl.oracle import agreement, values_of
+from sweet_rl.oracle import PARTLY, agreement, values_of
 from sweet_rl.trajectories import Ranked
 from tests.sweet_rl.conversations import chat
 from tests.sweet_rl.oracle_tasks import TASKS, answer, asked, one
@@ -92,3 +93,26 @@ def test_agreement_counts_pairs_that_the_oracle_tells_apart() -> None:
     assert found["best"] == 1
     assert found["chance_of_best"] == pytest.approx((1 / 3 + 2 / 3) / 2)
     assert agreement([])["agreement"] is None
+
+
+def test_without_a_turn_to_spare_only_what_the_reference_has_is_worth_asking_for() -> None:
+    task = next(task for task in generate_long("train", 9, "middle") if task.mistakable)
+    there, absent = next(iter(task.mistakable.items()))
+    start = chat(task.example.description)
+    ask, other, idle = values_of(
+        task, start, (f"What is the {there}?", f"What is the {absent}?", "Shall I begin?")
+    )
+    assert other == idle < 0.5 * ask
+
+    asked = [f"What is the {slot.name}?" for slot in task.family.slots]
+    before = chat(task.example.description, *(text for each in asked for text in (each, "So.")))
+    name, value = next(iter(task.slots.items()))
+    wrong = next(slot for slot in task.family.slots if slot.name == name).choices
+    codes = [
+        task.family.code(task.noun, task.slots),
+        task.family.code(task.noun, {**task.slots, name: next(c for c in wrong if c != value)}),
+        "def f(): pass",
+    ]
+    right, miscopied, none = values_of(task, before, [f"{MARKER}\n{code}" for code in codes])
+    assert (right, none) == (1, 0)
+    assert 0.4 < miscopied < PARTLY

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from memserver.errors import ModelUnavailable
+from memserver.errors import ModelUnavailable, TurnHasEnded
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, Held, Rule, ScriptedModel, Step, say
 from tests.support.server import OneDatabase, Server, serving
@@ -225,3 +226,22 @@ async def test_an_agent_that_wants_no_alert_is_evicted_from_all_the_same(
             await server.say(agent, f"{number}. {'It rained on the market again. ' * 8}")
     assert not any(tool.name == "nothing_to_save" for seen in model.seen for tool in seen.tools)
     assert "Earlier messages are out of sight" in model.last_prompt[0].text
+
+
+async def test_a_turn_that_saves_after_its_answer_can_be_cancelled_and_keeps_the_answer(
+    database: OneDatabase,
+) -> None:
+    held = Held(note("Name: Ada"), asyncio.Event())
+    model = model_of([say("Hello!"), say("Yes.")], held)
+    async with serving(database, model, llm_max_output_tokens=RESERVED) as server:
+        agent = await under_pressure(server)
+        asking = asyncio.create_task(server.say(agent, "Hello."))
+        await held.reached.wait()
+        [[turn]] = server.rows("SELECT turn FROM turns WHERE state = 'running'")
+        conversation = server.services.conversation
+        with pytest.raises(TurnHasEnded):  # as where a client hangs up that has read the answer
+            await conversation.cancel("default", UUID(agent), turn, if_unanswered=True)
+        await conversation.cancel("default", UUID(agent), turn)
+        answer = await asking
+        assert (await server.say(agent, "And?"))["text"] == "Yes."
+    assert (answer["text"], answer["stop_reason"]) == ("Hello!", "cancelled")

@@ -329,16 +329,24 @@ async def test_beside_a_running_turn_others_can_be_deleted_and_its_next_step_doe
 async def test_the_last_message_can_be_said_otherwise_and_answered_again(
     database: OneDatabase, form: str
 ) -> None:
-    model = ScriptedModel([say("Hello Ada."), say("In the south."), say("In the north.")])
+    held = Held(say("In Italy."), asyncio.Event())
+    model = ScriptedModel([say("Hello Ada."), say("In the south."), held, say("In the north.")])
     async with serving(database, model) as server:
         agent = await server.create_agent(options={"history": form})
         await server.say(agent, "I am Ada.")
         first = await server.say(agent, "Where is Graz?")
         await delete(server, f"{agent}/turns/{first['turn']}")
+        asking = asyncio.create_task(server.say(agent, "Where is Rome?"))
+        await held.reached.wait()
+        turn = first["turn"] + 1
+        cancelled = await server.http.post(f"/v1/agents/{agent}/turns/{turn}/cancel")
+        assert cancelled.status_code == 200
+        await asking
+        await delete(server, f"{agent}/turns/{turn}")
         second = await server.say(agent, "Where is Hamburg?")
         texts = [
             each["text"] for each in (await server.get(f"{agent}/messages", order="asc"))["items"]
         ]
     assert texts == ["I am Ada.", "Hello Ada.", "Where is Hamburg?", "In the north."]
-    assert second["turn"] == first["turn"] + 1
-    assert "Graz" not in of_prompt(model.last_prompt)
+    assert second["turn"] == first["turn"] + 2
+    assert not {"Graz", "Rome"} & set(of_prompt(model.last_prompt).replace("?", " ").split())

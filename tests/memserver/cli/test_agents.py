@@ -58,6 +58,13 @@ def test_agents_are_listed_shown_and_deleted(tmp_path: Path, database: OneDataba
         for part in (str(mia.id), "messages  2", "passages  1 in mia", "human", "(empty)"):
             assert part in shown
         assert "working_context" in shown
+
+        forked = at(
+            server.url, tmp_path, "agents", "fork", "mia", "--name", "leo", "--position", "1000"
+        )
+        assert "Made leo (" in forked.stdout
+        assert [each.text for each in client.messages.all("leo")] == ["hello"]
+        client.agents.delete("leo")
         details = json.loads(at(server.url, tmp_path, "agents", "show", "mia", "--json").stdout)
         assert details["agent"]["id"] == str(mia.id)
         assert [each["name"] for each in details["sections"]] == ["persona", "human"]
