@@ -225,6 +225,7 @@ def _strict(schema: JsonValue) -> JsonValue:
             for name, value in result.get("properties", {}).items()
         }
         result["required"] = list(result["properties"])
+        result["additionalProperties"] = False  # which OpenAI wants said of inner objects, too
     return result
 
 

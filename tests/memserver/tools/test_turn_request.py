@@ -51,6 +51,19 @@ def full(value: Any) -> Any:
     return {"n": value["n"], "next": full(value.get("next"))}
 
 
+def test_inner_objects_of_a_strict_schema_are_closed():
+    """OpenAI refuses a strict schema that leaves that open."""
+    city = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    form = {"type": "object", "properties": {"city": city}, "required": ["city"]}
+    own = {each.spec.name: each for each in memory_tools()}
+    [tool] = json.loads(
+        native_tools_json([TurnRequest(form=form).add_to(own, SpecStyle())[SEND_MESSAGE].spec])
+    )
+    message = tool["function"]["parameters"]["properties"]["message"]
+    assert tool["function"]["strict"] is True
+    assert message["properties"]["city"]["additionalProperties"] is False
+
+
 @pytest.mark.parametrize(("form", "right", "wrong"), FORMS)
 def test_an_endpoint_can_hold_an_answer_to_its_form(form: Any, right: Any, wrong: Any):
     own = {each.spec.name: each for each in memory_tools()}
