@@ -48,7 +48,6 @@ class Erasure:
 class _Found:
     position: int
     role: str
-    ended: bool
 
 
 async def erase(
@@ -71,7 +70,7 @@ async def erase(
     if tenant is None:
         raise no_agent(agent_id)
     found = await _find(tx, agent_id, wanted)
-    _check(found, wanted)
+    await _check(tx, agent_id, found, wanted)
     positions = sorted(each.position for each in found)
     with allow_long_statements():
         await _erase_index(tx, agent_id, tenant, positions)
@@ -99,13 +98,11 @@ async def _find(tx: Transaction, agent_id: UUID, wanted: Selection) -> list[_Fou
     return await fetch_all(
         tx,
         _Found,
-        f"""SELECT f.position, f.role, coalesce(t.state IN ('done', 'failed'), true) AS ended FROM (
-               SELECT position, role FROM messages
-               WHERE agent_id = %(agent_id)s AND position = ANY (%(positions)s::bigint[])
-               UNION
-               SELECT m.position, m.role FROM unnest(%(first)s::bigint[], %(last)s::bigint[]) AS w (first, last)
-               JOIN messages m ON m.agent_id = %(agent_id)s AND m.position BETWEEN w.first AND w.last) f
-           LEFT JOIN turns t ON t.agent_id = %(agent_id)s AND t.turn = f.position / {PLACES_PER_TURN}""",
+        """SELECT position, role FROM messages
+           WHERE agent_id = %(agent_id)s AND position = ANY (%(positions)s::bigint[])
+           UNION
+           SELECT m.position, m.role FROM unnest(%(first)s::bigint[], %(last)s::bigint[]) AS t (first, last)
+           JOIN messages m ON m.agent_id = %(agent_id)s AND m.position BETWEEN t.first AND t.last""",
         {
             "agent_id": agent_id,
             "positions": list(wanted.positions),
@@ -115,7 +112,9 @@ async def _find(tx: Transaction, agent_id: UUID, wanted: Selection) -> list[_Fou
     )
 
 
-def _check(found: Sequence[_Found], wanted: Selection) -> None:
+async def _check(
+    tx: Transaction, agent_id: UUID, found: Sequence[_Found], wanted: Selection
+) -> None:
     positions = {each.position for each in found}
     turns = {position // PLACES_PER_TURN for position in positions}
     missing = [f"message {each}" for each in wanted.positions if each not in positions]
@@ -125,11 +124,12 @@ def _check(found: Sequence[_Found], wanted: Selection) -> None:
             f"The agent has no {missing[0]}.",
             hint="GET /v1/agents/{agent}/messages lists the history. Nothing was deleted.",
         )
-    for each in found:
-        if each.ended:
-            continue
+    query = """SELECT turn FROM turns WHERE agent_id = %s AND turn = ANY (%s::bigint[])
+               AND state NOT IN ('done', 'failed')"""
+    unfinished = await fetch_value(tx, query, [agent_id, sorted(turns)])
+    if unfinished is not None:
         raise Conflict(
-            f"The turn {each.position // PLACES_PER_TURN} has not ended, so its messages can't be deleted.",
+            f"The turn {unfinished} has not ended, so its messages can't be deleted.",
             hint="Cancel it by POST /v1/agents/{agent}/turns/{turn}/cancel, or wait until it has ended.",
         )
 
