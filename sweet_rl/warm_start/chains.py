@@ -7,8 +7,9 @@ own libraries.
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,7 +57,9 @@ def _chain(line: dict[str, Any]) -> Chain:
 
 
 class Tokenizer(Protocol):
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]: ...
+    def __call__(
+        self, texts: list[str], /, *, add_special_tokens: bool
+    ) -> Mapping[str, list[list[int]]]: ...
 
 
 def chatml(messages: Sequence[dict[str, str]]) -> str:
@@ -64,39 +67,46 @@ def chatml(messages: Sequence[dict[str, str]]) -> str:
     return "".join(map(_written, messages)) + "<|im_start|>assistant\n"
 
 
-def tokens_and_labels(chain: Chain, tokenizer: Tokenizer) -> dict[str, list[int]]:
-    """A chain's `input_ids` and `labels`; a turn ends with its end token, which is learnt too.
+Row = dict[str, list[int]]
+_AT_ONCE = 500
+"""Chains whose texts go to the tokenizer together: it uses all cores for many texts."""
+
+
+def tokens_and_labels(chains: Iterable[Chain], tokenizer: Tokenizer) -> Iterator[Row]:
+    """Each chain's `input_ids` and `labels`; a turn ends with its end token, which is learnt too.
 
     Of most small talk only the decision to answer it is learnt.
     """
+    left = iter(chains)
+    while some := [list(_parts(chain)) for chain in islice(left, _AT_ONCE)]:
+        texts = [text for parts in some for text, _ in parts]
+        found = iter(tokenizer(texts, add_special_tokens=False)["input_ids"])
+        for parts in some:
+            row: Row = {"input_ids": [], "labels": []}
+            for (_, learn), ids in zip(parts, found, strict=False):
+                row["input_ids"] += ids
+                row["labels"] += ids if learn else [IGNORED] * len(ids)
+            yield row
+
+
+def _parts(chain: Chain) -> Iterator[tuple[str, bool]]:
+    """Texts, and whether they are learnt."""
     learnt = {lesson.message for lesson in chain.lessons}
     talk = {lesson.message for lesson in chain.lessons if lesson.kind == TALK}
-    ids: list[int] = []
-    labels: list[int] = []
-
-    def add(text: str, *, learn: bool = False) -> None:
-        found = tokenizer.encode(text, add_special_tokens=False)
-        ids.extend(found)
-        labels.extend(found if learn else [IGNORED] * len(found))
-
     for place, message in enumerate(chain.messages):
-        if place in learnt:
-            add(f"<|im_start|>{message['role']}\n")
-            content = message["content"]
-            decided = _decision(content) if place in talk else len(content)
-            add(content[:decided], learn=True)
-            rest = f"{content[decided:]}<|im_end|>"
-            add(rest, learn=decided == len(content) or _is_chosen(content))
-            add("\n")
-        else:
-            add(_written(message))
-    return {"input_ids": ids, "labels": labels}
+        if place not in learnt:
+            yield _written(message), False
+            continue
+        content = message["content"]
+        decided = _decision(content) if place in talk else len(content)
+        yield f"<|im_start|>{message['role']}\n", False
+        yield content[:decided], True
+        yield f"{content[decided:]}<|im_end|>", decided == len(content) or _is_chosen(content)
+        yield "\n", False
 
 
-def dataset_rows(
-    chains: Iterable[Chain], tokenizer: Tokenizer, *, longest: int
-) -> list[dict[str, list[int]]]:
-    rows = (tokens_and_labels(chain, tokenizer) for chain in chains)
+def dataset_rows(chains: Iterable[Chain], tokenizer: Tokenizer, *, longest: int) -> list[Row]:
+    rows = tokens_and_labels(chains, tokenizer)
     return [row for row in rows if len(row["input_ids"]) <= longest]
 
 

@@ -150,7 +150,7 @@ def nats_per_token(
     model: TransformersModel, tokenizer: TransformersTokenizer, chains: Iterable[Chain]
 ) -> float:
     """Mean negative log-likelihood of the marked turns; lower is more like the model's own words."""
-    rows = [tokens_and_labels(chain, tokenizer) for chain in chains]
+    rows = list(tokens_and_labels(chains, tokenizer))
     loss, count = 0.0, 0
     for start in range(0, len(rows), BATCH):
         batch = rows[start : start + BATCH]

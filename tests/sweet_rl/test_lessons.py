@@ -19,13 +19,15 @@ SYSTEM = {"role": "system", "content": "Be kind."}
 class Characters:
     """A tokenizer whose tokens are characters."""
 
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+    def __call__(
+        self, texts: list[str], /, *, add_special_tokens: bool
+    ) -> dict[str, list[list[int]]]:
         assert not add_special_tokens
-        return [ord(character) for character in text]
+        return {"input_ids": [[ord(character) for character in text] for text in texts]}
 
 
 def learnt(chain: Chain) -> str:
-    row = tokens_and_labels(chain, Characters())
+    [row] = tokens_and_labels([chain], Characters())
     assert len(row["labels"]) == len(row["input_ids"])
     pairs = zip(row["input_ids"], row["labels"], strict=True)
     assert all(label in (token, IGNORED) for token, label in pairs)
@@ -44,7 +46,7 @@ def test_only_the_marked_turns_are_learnt_each_to_its_end_token() -> None:
     assert learnt(made).strip("·") == "B<|im_end|>"
     both = Chain(made.messages, (Lesson(2, "ask", ""), Lesson(4, "ask", "")))
     assert [part for part in learnt(both).split("·") if part] == ["A<|im_end|>", "B<|im_end|>"]
-    row = tokens_and_labels(both, Characters())
+    [row] = tokens_and_labels([both], Characters())
     whole = "".join(map(chr, row["input_ids"]))
     assert whole + "<|im_start|>assistant\n" == chatml(both.messages)
 
@@ -66,6 +68,15 @@ def test_a_chain_that_is_too_long_is_left_out() -> None:
     short = chain(("user", "Hi"), ("assistant", "A"), kinds={2: "ask"})
     long = chain(("user", "Hi" * 500), ("assistant", "A"), kinds={2: "ask"})
     assert len(dataset_rows([short, long], Characters(), longest=500)) == 1
+
+
+def test_many_chains_have_the_rows_of_each_alone() -> None:
+    many = [
+        chain(("user", "Hi" * number), ("assistant", f"A{number}"), kinds={2: "ask"})
+        for number in range(1001)
+    ]
+    rows = list(tokens_and_labels(many, Characters()))
+    assert rows == [row for one in many for row in tokens_and_labels([one], Characters())]
 
 
 def test_chains_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -45,7 +45,8 @@ def test_tokens_are_those_of_the_models_own_chat_template(base: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     text = tokenizer.apply_chat_template(list(CHAIN.messages), tokenize=False)
     whole = tokenizer.encode(text, add_special_tokens=False)
-    assert tokens_and_labels(CHAIN, tokenizer)["input_ids"] == whole
+    [row] = tokens_and_labels([CHAIN], tokenizer)
+    assert row["input_ids"] == whole
 
 
 def test_a_few_steps_make_the_right_turn_likelier_and_leave_an_adapter(

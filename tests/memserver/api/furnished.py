@@ -26,11 +26,14 @@ APPEND = "working_context_append"
 
 
 def model() -> ScriptedModel:
-    """Says hello, except where it is asked for a tool."""
+    """Says hello, as JSON where a client wants that, except where it is asked for a tool."""
 
-    def step(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Step:
+    def step(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
         asked = re.search(r"Call (\w+)!", last_user_text(prompt))
         if asked is None or prompt[-1].role != "user":
+            sends = next(each for each in tools if each.name == "send_message")
+            if sends.parameters["properties"]["message"]["type"] == "object":
+                return Call("send_message", {"message": {}})
             return say("hello")
         append = {"section": "human", "content": "x"}
         return Call(asked[1], append if asked[1] == APPEND else {})
