@@ -207,7 +207,7 @@ class _Graph:
         }
         if recipe.collect.by == "scripted":
             habits = recipe.warm_start.habits if recipe.warm_start else NOISY
-            settings["habits"] = asdict(habits)
+            settings["habits"] = _unless_later(asdict(habits))
         elif recipe.collect.by == "policy":
             settings |= self._base | {"sampling": self._sampling}
             begin = self._warm_start(seed)
@@ -270,7 +270,10 @@ def hash_of(folder: Path) -> str:
 
 def _settings(part: BaseModel | None) -> JsonObject:
     assert part is not None
-    settings = part.model_dump(mode="json", exclude=_NO_MATTER)
+    return _unless_later(part.model_dump(mode="json", exclude=_NO_MATTER))
+
+
+def _unless_later(settings: JsonObject) -> JsonObject:
     return {
         name: value
         for name, value in settings.items()
