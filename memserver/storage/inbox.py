@@ -110,9 +110,10 @@ TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.st
     t.request"""
 
 # The running turn is the one after done_turn, and so is one that was cancelled and not yet passed over.
-FIRST_WAITING = """SELECT CASE WHEN s.paused OR EXISTS (
-        SELECT 1 FROM turns t WHERE t.agent_id = s.agent_id AND t.turn > s.done_turn
-                                AND t.started_at IS NOT NULL)
+# Ordered, since Postgres would look through all turns for one that has started.
+FIRST_WAITING = """SELECT CASE WHEN s.paused OR (
+        SELECT t.started_at FROM turns t WHERE t.agent_id = s.agent_id AND t.turn > s.done_turn
+        ORDER BY t.turn LIMIT 1) IS NOT NULL
     THEN s.done_turn + 2 ELSE s.done_turn + 1 END"""
 
 _POST = f"""
