@@ -176,14 +176,7 @@ async def make_for_user(
             hint="Delete some, or raise MEMSERVER_AGENTS_PER_TEMPLATE.",
         )
     own = await collections.own_of(tx, template.id)
-    sections = await fetch_all(
-        tx,
-        MemorySection,
-        """SELECT l.name, x.content AS text, x.character_limit AS limit, x.description, l.read_only
-           FROM agent_sections l JOIN sections x ON x.id = l.section_id
-           WHERE l.agent_id = %s AND NOT l.read_only ORDER BY l.place""",
-        [template.id],
-    )
+    sections = await fetch_all(tx, MemorySection, _OWN_SECTIONS, [template.id])
     agent = await create(
         tx,
         template.tenant,
@@ -205,6 +198,11 @@ async def make_for_user(
     return agent
 
 
+_OWN_SECTIONS = """
+SELECT l.name, x.content AS text, x.character_limit AS limit, x.description, l.read_only
+FROM agent_sections l JOIN sections x ON x.id = l.section_id
+WHERE l.agent_id = %s AND NOT l.read_only ORDER BY l.place
+"""
 _LOCKS = (
     b"""SELECT 1 FROM agent_sections l JOIN sections x ON x.id = l.section_id
        WHERE l.agent_id = %s AND l.read_only ORDER BY x.id FOR KEY SHARE OF x""",

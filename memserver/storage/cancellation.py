@@ -56,11 +56,7 @@ async def cancel(
     found = await get_turn(tx, agent_id, turn)
     if found.ended and found.stop_reason == CANCELLED:
         return found
-    if found.ended or (if_unanswered and found.stop_reason is not None):
-        raise TurnHasEnded(
-            f"The turn {turn} has ended already ({found.stop_reason}), so it can't be cancelled.",
-            hint="GET /v1/agents/{agent}/turns/{turn} says how.",
-        )
+    _check(found, if_unanswered)
     assert state is not None
     if turn == state["done_turn"] + 1:
         first = found.first_position
@@ -79,6 +75,14 @@ async def cancel(
     assert row is not None
     await notify_stop(tx, agent_id, turn)
     return turn_from_row(row)
+
+
+def _check(found: TurnRow, if_unanswered: bool) -> None:
+    if found.ended or (if_unanswered and found.stop_reason is not None):
+        raise TurnHasEnded(
+            f"The turn {found.turn} has ended already ({found.stop_reason}), so it can't be cancelled.",
+            hint="GET /v1/agents/{agent}/turns/{turn} says how.",
+        )
 
 
 async def notify_stop(tx: Transaction, agent_id: UUID, turn: int = 0) -> None:

@@ -98,6 +98,24 @@ async def without_vectors(tx: Transaction, model: str, dimension: int, limit: in
     return group_pending(await cursor.fetchall(), limit)
 
 
+_BEGIN = """
+INSERT INTO recall_embeddings (agent_id, model, dimension, tenant, table_name)
+SELECT a.id, %(model)s, %(dimension)s, a.tenant, t.name
+FROM agents a, message_vectors_table(%(model)s, %(dimension)s) AS t (name)
+WHERE a.id = ANY (%(new)s) ON CONFLICT DO NOTHING
+"""
+_ADVANCE = """
+UPDATE recall_embeddings e SET embedded_to = n.until, messages = e.messages + n.messages,
+    large_to = CASE WHEN e.large_to > 0 AND e.large_to = e.embedded_to THEN n.until ELSE e.large_to END,
+    updated_at = now()
+FROM unnest(%(agents)s::uuid[], %(reached)s::bigint[], %(until)s::bigint[], %(messages)s::bigint[])
+    AS n (agent_id, reached, until, messages)
+WHERE e.agent_id = n.agent_id AND e.embedded_to = n.reached
+  AND e.model = %(model)s AND e.dimension = %(dimension)s
+RETURNING e.agent_id, e.tenant, e.table_name, e.large_to = e.embedded_to AS large
+"""
+
+
 async def store(
     tx: Transaction,
     model: str,
@@ -115,35 +133,17 @@ async def store(
         parts for agent, parts in zip(pending, vectors, strict=True) if agent.agent_id in unchanged
     ]
     pending = [agent for agent in pending if agent.agent_id in unchanged]
+    space = {"model": model, "dimension": dimension}
     await tx.execute(
-        """INSERT INTO recall_embeddings (agent_id, model, dimension, tenant, table_name)
-           SELECT a.id, %(model)s, %(dimension)s, a.tenant, t.name
-           FROM agents a, message_vectors_table(%(model)s, %(dimension)s) AS t (name)
-           WHERE a.id = ANY (%(new)s) ON CONFLICT DO NOTHING""",
-        {
-            "model": model,
-            "dimension": dimension,
-            "new": [each.agent_id for each in pending if each.reached == 0],
-        },
+        _BEGIN, {**space, "new": [each.agent_id for each in pending if not each.reached]}
     )
-    cursor = await tx.execute(
-        """UPDATE recall_embeddings e SET embedded_to = n.until, messages = e.messages + n.messages,
-               large_to = CASE WHEN e.large_to > 0 AND e.large_to = e.embedded_to THEN n.until ELSE e.large_to END,
-               updated_at = now()
-           FROM unnest(%(agents)s::uuid[], %(reached)s::bigint[], %(until)s::bigint[], %(messages)s::bigint[])
-               AS n (agent_id, reached, until, messages)
-           WHERE e.agent_id = n.agent_id AND e.embedded_to = n.reached
-             AND e.model = %(model)s AND e.dimension = %(dimension)s
-           RETURNING e.agent_id, e.tenant, e.table_name, e.large_to = e.embedded_to AS large""",
-        {
-            "agents": [each.agent_id for each in pending],
-            "reached": [each.reached for each in pending],
-            "until": [each.until for each in pending],
-            "messages": [len({part.position for part in parts}) for parts in vectors],
-            "model": model,
-            "dimension": dimension,
-        },
-    )
+    advance = {
+        "agents": [each.agent_id for each in pending],
+        "reached": [each.reached for each in pending],
+        "until": [each.until for each in pending],
+        "messages": [len({part.position for part in parts}) for parts in vectors],
+    }
+    cursor = await tx.execute(_ADVANCE, {**space, **advance})
     advanced = {row["agent_id"]: row for row in await cursor.fetchall()}
     new = [
         (advanced[each.agent_id], part)
