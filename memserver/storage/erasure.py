@@ -134,6 +134,21 @@ async def _check(
         )
 
 
+_KEEP_OTHERS = r"""
+UPDATE recall_blocks b SET positions = k.positions, times = k.times, roles = k.roles, body = k.body
+FROM (SELECT h.block, array_agg(h.positions[t.n] ORDER BY t.n) AS positions,
+             array_agg(h.times[t.n] ORDER BY t.n) AS times,
+             string_agg(substr(h.roles, t.n::integer, 1), '' ORDER BY t.n) AS roles,
+             string_agg(t.text, E'\u0001' ORDER BY t.n) AS body
+      FROM recall_blocks h, unnest(string_to_array(h.body, E'\u0001')) WITH ORDINALITY AS t (text, n)
+      WHERE h.agent_id = %(agent_id)s AND h.positions && %(positions)s::bigint[]
+        AND h.positions[t.n] <> ALL (%(positions)s::bigint[])
+      GROUP BY h.block) k
+WHERE b.agent_id = %(agent_id)s AND b.block = k.block
+"""
+"""Of a block that holds other messages too, those stay."""
+
+
 async def _erase_index(
     tx: Transaction, agent_id: UUID, tenant: str, positions: Sequence[int]
 ) -> None:
@@ -161,20 +176,7 @@ async def _erase_index(
             ).format(sql.Identifier(table)),
             {**at, "table": table},
         )
-    # Of a block that holds others too, those stay.
-    await tx.execute(
-        r"""UPDATE recall_blocks b SET positions = k.positions, times = k.times, roles = k.roles, body = k.body
-            FROM (SELECT h.block, array_agg(h.positions[t.n] ORDER BY t.n) AS positions,
-                         array_agg(h.times[t.n] ORDER BY t.n) AS times,
-                         string_agg(substr(h.roles, t.n::integer, 1), '' ORDER BY t.n) AS roles,
-                         string_agg(t.text, E'\u0001' ORDER BY t.n) AS body
-                  FROM recall_blocks h, unnest(string_to_array(h.body, E'\u0001')) WITH ORDINALITY AS t (text, n)
-                  WHERE h.agent_id = %(agent_id)s AND h.positions && %(positions)s::bigint[]
-                    AND h.positions[t.n] <> ALL (%(positions)s::bigint[])
-                  GROUP BY h.block) k
-            WHERE b.agent_id = %(agent_id)s AND b.block = k.block""",
-        at,
-    )
+    await tx.execute(_KEEP_OTHERS, at)
     await tx.execute(
         "DELETE FROM recall_blocks WHERE agent_id = %(agent_id)s AND positions <@ %(positions)s::bigint[]",
         at,

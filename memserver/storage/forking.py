@@ -163,6 +163,15 @@ class _Source:
     collection_id: UUID
 
 
+# What was cancelled has ended, though it is not passed over yet.
+_SOURCE = """
+SELECT a.tenant, a.name, a.collection_id, (
+    SELECT coalesce(min(t.turn), s.next_turn) - 1 FROM turns t
+    WHERE t.agent_id = s.agent_id AND t.turn > s.done_turn AND t.state NOT IN ('done', 'failed')) AS done_turn
+FROM agents a JOIN agent_state s ON s.agent_id = a.id WHERE a.id = %s
+"""
+
+
 async def fork(
     tx: Transaction, source_id: UUID, *, name: str | None = None, position: int | None = None
 ) -> AgentRow:
@@ -182,30 +191,14 @@ async def fork(
         NotFound: no such agent, or no such message.
         Conflict: the name is taken, or the message's turn has not ended.
     """
-    # What was cancelled has ended, though it is not passed over yet.
-    query = """SELECT a.tenant, a.name, a.collection_id, (
-                   SELECT coalesce(min(t.turn), s.next_turn) - 1 FROM turns t
-                   WHERE t.agent_id = s.agent_id AND t.turn > s.done_turn
-                     AND t.state NOT IN ('done', 'failed')) AS done_turn
-               FROM agents a JOIN agent_state s ON s.agent_id = a.id WHERE a.id = %s"""
-    source = await fetch_optional(tx, _Source, query, [source_id])
+    source = await fetch_optional(tx, _Source, _SOURCE, [source_id])
     if source is None:
         raise no_agent(source_id)
     at = (source.done_turn + 1) * PLACES_PER_TURN - 1
     if position is not None:
         await _check(tx, source_id, position, at)
         at = position
-    # In the order in which others lock them.
-    await tx.execute(
-        """SELECT 1 FROM sections s JOIN agent_sections l ON l.section_id = s.id
-           WHERE l.agent_id = %s ORDER BY s.id FOR SHARE OF s""",
-        [source_id],
-    )
-    await tx.execute("SELECT 1 FROM collections WHERE id = %s FOR SHARE", [source.collection_id])
-    await tx.execute(
-        "SELECT 1 FROM pictures WHERE digest = ANY (%s) ORDER BY digest FOR SHARE",
-        [await pictures.shown_by(tx, source_id)],
-    )
+    await _lock_shared(tx, source_id, source.collection_id)
     copy, turn = new_id(), min(at // PLACES_PER_TURN, source.done_turn)
     collection = await collections.get(tx, source.collection_id)
     parameters = {
@@ -228,6 +221,20 @@ async def fork(
         await tx.execute(statement, parameters)
     await _follow_up(tx, copy, source.tenant)
     return await agents.get(tx, copy)
+
+
+async def _lock_shared(tx: Transaction, source_id: UUID, collection_id: UUID) -> None:
+    """What the copy has together with others, locked in the order in which others lock it."""
+    await tx.execute(
+        """SELECT 1 FROM sections s JOIN agent_sections l ON l.section_id = s.id
+           WHERE l.agent_id = %s ORDER BY s.id FOR SHARE OF s""",
+        [source_id],
+    )
+    await tx.execute("SELECT 1 FROM collections WHERE id = %s FOR SHARE", [collection_id])
+    await tx.execute(
+        "SELECT 1 FROM pictures WHERE digest = ANY (%s) ORDER BY digest FOR SHARE",
+        [await pictures.shown_by(tx, source_id)],
+    )
 
 
 async def _check(tx: Transaction, source_id: UUID, position: int, end: int) -> None:
