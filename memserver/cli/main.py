@@ -22,7 +22,7 @@ class Commands(ExtensibleGroup):
     own: ClassVar = {
         "serve": Listed("serve:serve", START, "Serve agents over HTTP."),
         "chat": Listed("chat.session:chat_command", START, "Talk with an agent."),
-        "agents": Listed("agents:agents", AGENTS, "List, show and delete a server's agents."),
+        "agents": Listed("agents:agents", AGENTS, "List, show, fork and delete a server's agents."),
         "ingest": Listed("transfer:ingest", AGENTS, "Send files to an agent or a collection."),
         "export": Listed(
             "transfer:export_agent", AGENTS, "Write an agent with its whole memory to a file."

@@ -29,7 +29,6 @@ from tests.support.server import OneDatabase
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # pip and npm may have to download
 SECONDS = 120
-BY_DAY = {"page"}
 FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
@@ -160,18 +159,10 @@ def in_page(place: Place, steps: list[str], folder: Path) -> dict[str, Any]:
             process.terminate()
 
 
-CASES = [
-    pytest.param(
-        client,
-        id=f"{client.runs_in}-{client.script}",
-        marks=[]
-        if client.script in BY_DAY
-        else pytest.mark.skipif(not NIGHTLY, reason="make nightly"),
-    )
-    for client in CLIENTS
-]
+CASES = [pytest.param(client, id=f"{client.runs_in}-{client.script}") for client in CLIENTS]
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="takes minutes: make nightly")
 @pytest.mark.parametrize("client", CASES)
 def test_a_client_does_all_that_the_table_says(client: Client, place: Place, tmp_path: Path):
     place.new_agent()

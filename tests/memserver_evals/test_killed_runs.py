@@ -26,13 +26,15 @@ SAME = (
     "by-level.png",
 )
 KILLS = times(2, 10)
-EXAMPLES = 2 * 40
+EACH = times(3, 8)
+"""Examples of each of the five levels."""
+EXAMPLES = 2 * 5 * EACH
 
 
 def command(out: Path, database: OneDatabase) -> list[str]:
     return [
         *(sys.executable, "-m", "memserver", "eval", "nested-kv"),
-        *("--system", "memserver", "--system", "full", "--set", "each=8", "--set", "pairs=6"),
+        *("--system", "memserver", "--system", "full", "--set", f"each={EACH}", "--set", "pairs=6"),
         *("--out", str(out), "--database-url", database.superuser, "--at-once", "3"),
     ]
 

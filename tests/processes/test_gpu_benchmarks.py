@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks import gpu, gpu_limits, prefix_cache
+from tests.support.nightly import NIGHTLY
 from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
@@ -18,6 +19,7 @@ def last_line(output: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="takes half a minute: make nightly")
 def test_both_sides_are_measured_with_the_same_requests(
     folder: Path, echo: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:

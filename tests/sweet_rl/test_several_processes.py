@@ -13,6 +13,7 @@ from sweet_rl.pairs import trajectory_pairs
 from sweet_rl.plans import EpochSchedule, PreferencePlan
 from sweet_rl.trajectories import write_file
 from tests.support.lazy import lazy
+from tests.support.nightly import NIGHTLY
 from tests.sweet_rl.conversations import some_trajectories
 
 adapters = lazy("sweet_rl.adapters")
@@ -22,6 +23,7 @@ torch = lazy("torch")
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.skipif(not NIGHTLY, reason="takes most of a minute: make nightly"),
     pytest.mark.timeout(600),
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning"),
 ]

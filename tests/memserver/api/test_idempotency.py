@@ -118,6 +118,8 @@ async def test_every_post_is_done_once_and_answered_alike(
             request = request_of(operation, names_for(operation, ids))
             first = await server.http.request(**request, headers=headers)
             assert first.status_code < 300, f"{operation.name}: {first.text}"
+            if operation.path.endswith(CANCEL):
+                assert await asyncio.to_thread(wait_for, lambda: passed_over(server, ids), 30)
             done = content(database, "acme"), content(database, "example")
             second = await server.http.request(**request, headers=headers)
             assert (content(database, "acme"), content(database, "example")) == done, operation.name
@@ -137,6 +139,12 @@ async def test_every_post_is_done_once_and_answered_alike(
             misused = await server.http.request(**other(request), headers=headers)
             assert misused.status_code == 409, f"{operation.name}: {misused.text}"
             assert "used with another request" in misused.json()["error"]["message"]
+
+
+def passed_over(server: Server, ids: dict[str, str]) -> bool:
+    """Whether the agent whose turn was cancelled is ready for the next one."""
+    query = f"SELECT done_turn FROM agent_state WHERE agent_id = '{ids['cancelled_agent_id']}'"
+    return server.rows(query) == [(1,)]
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])

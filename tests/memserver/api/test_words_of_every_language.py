@@ -80,7 +80,7 @@ async def test_words_are_found_in_every_script_and_form(
         for text, (_, queries) in zip(stored, FOUND, strict=True):
             for query in {normalize(form, query) for query in queries for form in FORMS}:
                 found = await ask(
-                    server, f"collections/{library}/search", query=query, mode="text", page_size=5
+                    server, f"collections/{library}/search", query=query, mode="text", limit=5
                 )
                 if text not in texts(found):
                     missed.append((text, query))
@@ -276,7 +276,7 @@ async def test_a_hostile_text_is_stored_as_it_was_sent(database: OneDatabase, na
         passages = {"passages": [{"text": text}]}
         stored = await server.http.post(f"/v1/collections/{library}/passages", json=passages)
         found = await ask(
-            server, f"collections/{library}/search", query=text[:1000], mode="text", page_size=1
+            server, f"collections/{library}/search", query=text[:1000], mode="text", limit=1
         )
     assert "".join(texts(stored.json())) == text
     assert found["total"] == 0 or texts(found)[0] in text

@@ -16,7 +16,7 @@ from memserver.client.events import EVENTS, Event, Reconnected
 from memserver.client.methods import Resource, items, method, streamed
 from memserver.client.requests import Request
 
-ELSEWHERE = re.compile(r"^/v1/(chat/completions|responses|models)\b")
+ELSEWHERE = re.compile(r"^/v1/(chat/completions|responses|models|embeddings)\b")
 """What OpenAI's own clients are for."""
 SAMPLES: dict[str, Any] = {
     "agent": UUID(int=1),
