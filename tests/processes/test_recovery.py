@@ -17,6 +17,7 @@ from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.local.postgres.process import find_postmaster, stop
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.migrate import OWNER_ROLE, prepare_embedded
+from tests.support.nightly import NIGHTLY
 from tests.support.processes import client, eventually, holding_model, server
 from tests.support.servers import ServerProcess, Settings, running_processes, settings_for
 
@@ -98,7 +99,7 @@ async def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(
     assert refused.headers["Retry-After"] == "1"
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", "2"] if NIGHTLY else ["2"])
 async def test_the_embedded_postgres_is_started_again_when_it_dies(
     folder: Path, echo: ServerProcess, workers: str
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.support.nightly import NIGHTLY
 from tests.support.processes import (
     client,
     eventually,
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 STOP_SECONDS = 10
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", "2"] if NIGHTLY else ["2"])
 async def test_a_server_asked_to_end_during_a_turn_ends_and_the_next_one_answers_the_message(
     folder: Path, database: OneDatabase, echo: ServerProcess, workers: str
 ) -> None:

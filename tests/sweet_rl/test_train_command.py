@@ -11,6 +11,7 @@ from memserver.errors import InvalidInput, SetupError
 from sweet_rl.recipe import load_recipe
 from sweet_rl.resumable import OutOfTime
 from sweet_rl.runs.units import units_of
+from tests.support.nightly import NIGHTLY
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SMALL = """
@@ -104,6 +105,7 @@ def test_a_time_limit_that_is_over_is_told_by_the_exit_status(
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not NIGHTLY, reason="takes minutes; test_long_run trains each arm by day")
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
 def test_a_whole_recipe_is_trained_with_a_tiny_model_and_reported(

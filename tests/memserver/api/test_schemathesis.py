@@ -24,7 +24,7 @@ from tests.support.mcp_demo import HERE
 from tests.support.nightly import times
 from tests.support.server import OneDatabase, serving
 
-EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", str(times(3, 300)))
+EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", str(times(2, 300)))
 SEED = os.environ.get("SCHEMATHESIS_SEED", "1")
 PHASES = os.environ.get("SCHEMATHESIS_PHASES", "examples,fuzzing")
 CHECKS = (

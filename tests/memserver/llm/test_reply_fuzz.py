@@ -11,7 +11,7 @@ from tests.support.broken_replies import TOOLS, replies
 from tests.support.nightly import times
 from tests.support.reply_outcomes import KINDS, first, outcomes
 
-MANY = times(4_000, 100_000)
+MANY = times(2_000, 100_000)
 
 
 @pytest.mark.parametrize(
