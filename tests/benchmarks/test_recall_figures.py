@@ -9,11 +9,13 @@ from benchmarks.recall_report import table
 from benchmarks.recall_vectors import Vectors, add_vectors
 from memserver.memory.recall import MOST_RANKED
 from memserver.wiring.database import DatabaseUrls
+from tests.support.nightly import NIGHTLY
 from tests.support.server import OneDatabase
 
 MESSAGES = 3000
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="takes a quarter of a minute: make nightly")
 async def test_every_kind_of_search_is_measured_on_the_history_that_was_made(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:

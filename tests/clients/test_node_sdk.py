@@ -13,6 +13,7 @@ from memserver.testing.scripted import ScriptedModel, Step, say
 from memserver.testing.scripted_rules import last_user_text
 from tests.clients import programs
 from tests.support.client import served
+from tests.support.nightly import NIGHTLY
 from tests.support.server import OneDatabase
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # npm may have to download
@@ -23,6 +24,7 @@ def echo(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Step:
     return ModelUnavailable("down") if text == "fail" else say(f"you said {text}")
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="takes half a minute: make nightly")
 def test_openais_sdk_for_node_works_unmodified(database: OneDatabase):
     node, folder = programs.node(), programs.node_folder()
     with served(database, ScriptedModel(echo)) as server, Client(server.url) as client:

@@ -12,7 +12,7 @@ import pytest
 
 from memserver.testing.scripted_rules import search_then_echo
 from tests.memserver_evals.support import endpoints, lines
-from tests.support.nightly import times
+from tests.support.nightly import NIGHTLY, times
 from tests.support.server import OneDatabase
 from tests.support.servers import temporary_folder, wait_for
 
@@ -61,6 +61,7 @@ def start(out: Path, database: OneDatabase, **more: Any) -> subprocess.Popen[str
     )
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="takes half a minute: make nightly")
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_a_run_that_is_killed_again_and_again_has_the_same_files_as_an_unbroken_one(

@@ -68,6 +68,7 @@ def test_both_sides_are_measured_with_the_same_requests(
     ]
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="takes a quarter of a minute: make nightly")
 def test_the_orders_of_the_prompt_are_compared_over_two_evictions(
     echo: ServerProcess, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 from memserver.errors import InvalidInput
 from sweet_rl.recipe import load_recipe
 from tests.support.lazy import lazy
+from tests.support.nightly import NIGHTLY
 from tests.sweet_rl.templates import CHATML, LLAMA
 
 dry_run = lazy("sweet_rl.dry_run")
@@ -60,6 +61,7 @@ def test_the_papers_recipe_fits_on_one_gpu_of_80_gb() -> None:
     assert found["critic"].attention > 0, "a fork has a mask, if there is one row"
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="the smaller one is done by day: make nightly")
 def test_every_stage_of_the_papers_recipe_takes_a_step_on_its_architecture_in_small(
     tmp_path: Path,
 ) -> None:

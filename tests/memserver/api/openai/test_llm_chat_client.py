@@ -11,6 +11,7 @@ from memserver.client import Client
 from memserver.testing.scripted import ScriptedModel
 from memserver.testing.scripted_rules import echo
 from tests.support.client import served
+from tests.support.nightly import NIGHTLY
 from tests.support.server import OneDatabase
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # five starts of a Python
@@ -31,6 +32,7 @@ def llm(folder: Path, *arguments: str, typed: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="its twin of tests/clients does more: make nightly")
 def test_llm_talks_with_an_agent_which_reads_everything_once(tmp_path: Path, database: OneDatabase):
     with served(database, ScriptedModel(echo)) as server, Client(server.url) as client:
         agent = client.agents.create("sam")
