@@ -96,7 +96,7 @@ async def _at(
 
 
 def _gone_back(asked: Sequence[TranscriptEntry], read: Read) -> str | None:
-    """What to say where the chat goes on from before its end."""
+    """What to say where the chat continues from before its end."""
     if read.place < 0:
         return None
     left = [e.text for e in asked if e.position > read.place and e.text not in read.unanswered]

@@ -80,7 +80,7 @@ async def evict(
 async def fold(
     deps: TurnDependencies, view: AgentView, budget: Budget, old: str, messages: Sequence[Entry]
 ) -> Summary:
-    """The summary of an old one and of messages, by whoever summarises for this agent."""
+    """A summary of an old summary and of messages, by the method that this agent has."""
     agent = view.snapshot.agent
     summarizer = Summarizer(
         deps.models.get(deps.summary_model or agent.model, agent.tenant),

@@ -189,7 +189,7 @@ class Conversation:
     async def result(
         self, tenant: str, turn: TurnRow, *, after: int = 0, by_request: bool = False
     ) -> TurnResult:
-        """Work the turn, or wait for whoever does, to its end or until one of its calls waits for an answer.
+        """Run the turn, or wait for the worker that does, to its end or until one of its calls waits for an answer.
 
         Args:
             tenant: whose turn it is.

@@ -184,7 +184,7 @@ class Worker:
         return await leases.acquire(tx, agent_id, self.name, self._lease_seconds)
 
     async def _fail_turn(self, agent_id: UUID, tenant: str) -> None:
-        """A turn that faults is not retried for ever: the turn fails, and the agent stays usable."""
+        """A turn that raises an error of our own is not retried forever: it fails, and the agent stays usable."""
         async with self._deps.database.tenant(tenant) as tx:
             work = await self._take(tx, agent_id)
         if work is not None:

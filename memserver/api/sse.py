@@ -41,7 +41,7 @@ def encode(event: Event) -> Iterator[str]:
             yield _frame(event)
         case StepCommitted(messages):
             for message in messages:
-                # The last one has the step's id: whoever has read it has read the step.
+                # The last one has the step's id: a client that has read it has read the step.
                 *before, last = _events_of(message)
                 yield from map(_frame, before)
                 yield _frame(last, message.position)

@@ -1,4 +1,4 @@
-"""Ends a turn from outside, whoever runs it: the end is committed here, and the run can write nothing after that."""
+"""Ends a turn from outside, whichever process runs it: the end is committed here, and the run can write nothing after that."""
 
 from uuid import UUID
 
@@ -32,7 +32,7 @@ async def cancel(
 ) -> TurnRow:
     """End a turn that waits or runs. What it has committed stays; its calls without a result are interrupted.
 
-    The agent's lease is taken from whoever runs the turn, so that of cancelling it and of its own next commit one
+    The agent's lease is taken from the worker that runs the turn, so that of cancelling it and of its own next commit one
     alone takes effect. Who takes the lease next passes over what has ended. (That moves `done_turn`, which waits for
     locks that a run may hold until it is cut off.)
 

@@ -1,5 +1,6 @@
 """Which agent, and which of its chats, a request in OpenAI's form is for: by the model's name, fields and headers."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -166,8 +167,17 @@ async def _of_user(services: Services, tenant: str, template_name: str, user: st
         found = await agents.of_user(tx, template.id, user)
     if found is not None:
         return found
-    name = f"{template.name}@{user}"[:LONGEST_NAME]
+    name = _name(template.name, user)
     async with services.database.tenant(tenant) as tx:
         return await agents.make_for_user(
             tx, template, user, name, at_most=services.front_ends.agents_per_template
         )
+
+
+def _name(template: str, user: str) -> str:
+    """The name of a user's agent; one that is too long ends in a digest, so that no two users share it."""
+    name = f"{template}@{user}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - 17]}-{digest}"

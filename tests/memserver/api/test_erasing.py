@@ -350,3 +350,20 @@ async def test_the_last_message_can_be_said_otherwise_and_answered_again(
     assert texts == ["I am Ada.", "Hello Ada.", "Where is Hamburg?", "In the north."]
     assert second["turn"] == first["turn"] + 2
     assert not {"Graz", "Rome"} & set(of_prompt(model.last_prompt).replace("?", " ").split())
+
+
+@pytest.mark.parametrize("number", [10**15, 2**61, 2**70])
+async def test_numbers_that_no_message_can_have_are_refused_or_not_found(
+    database: OneDatabase, number: int
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        for path in (f"turns/{number}", f"messages/{number}"):
+            answer = await server.http.delete(f"/v1/agents/{agent}/{path}")
+            assert answer.status_code in (404, 422), answer.text
+        for body in ({"turns": [number]}, {"positions": [number]}):
+            answer = await server.http.post(f"/v1/agents/{agent}/messages/delete", json=body)
+            assert answer.status_code in (404, 422), answer.text
+        for path, sent in (("fork", {"position": number}), (f"turns/{number}/cancel", {})):
+            answer = await server.http.post(f"/v1/agents/{agent}/{path}", json=sent)
+            assert answer.status_code in (404, 422), answer.text

@@ -192,6 +192,17 @@ async def test_each_user_has_an_agent_of_its_own_made_of_the_named_one(database:
         assert (await sdk.models.retrieve("sam@user")).id == "sam@user"
 
 
+async def test_users_of_an_agent_with_a_long_name_have_agents_of_their_own(database: OneDatabase):
+    async with front_end(database) as (server, sdk):
+        name = "s" * 200
+        await server.http.patch("/v1/agents/sam", json={"name": name})
+        ids = {
+            (await ask(sdk, [], "hi", model=f"{name}@user", user=user))["agent_id"]
+            for user in ("ada", "bob", "ada")
+        }
+        assert len(ids) == 2
+
+
 async def test_users_agents_are_made_once_and_only_so_many(database: OneDatabase):
     async with front_end(database, agents_per_template=1) as (server, sdk):
         made = await asyncio.gather(
