@@ -25,6 +25,7 @@ from memserver.memory.chunking import Chunker, embed_each
 from memserver.memory.language import with_languages
 from memserver.memory.parsing.base import Kind, TextSection
 from memserver.memory.parsing.detect import detect
+from memserver.memory.parsing.encoding import declared_charset
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
 from memserver.storage import collections, documents, passages
@@ -84,7 +85,8 @@ class DocumentStore:
             known = await documents.find_by_content(tx, collection_id, digest) if unique else None
             if known is not None:
                 return known, False
-            document = await documents.create(tx, collection, upload, kind, digest)
+            charset = declared_charset(upload.content_type)
+            document = await documents.create(tx, collection, upload, kind, charset, digest)
             await queue(tx, document)
         return document, True
 
@@ -128,7 +130,9 @@ class DocumentStore:
             content = await documents.file(tx, document.id)
             collection = await collections.get(tx, document.collection_id)
         language = LANGUAGES.get(collection.language, "en")
-        parsed = await self._sandbox.parse(content, cast("Kind", document.kind), language)
+        parsed = await self._sandbox.parse(
+            content, cast("Kind", document.kind), language, document.charset
+        )
         borders = [section.start for section in parsed.sections if section.border]
         chunker = Chunker(
             self._embedder_of(collection.embedding_model, collection.dimension),

@@ -42,6 +42,7 @@ class DocumentRow:
     collection_id: UUID
     name: str
     kind: str
+    charset: str  # in which the file was declared to be; empty if it wasn't
     bytes: int
     tags: Sequence[str]
     metadata: Mapping[str, Any]
@@ -92,15 +93,20 @@ get = _TABLE.get
 
 
 async def create(
-    tx: Transaction, collection: CollectionRow, upload: Upload, kind: str, sha256: bytes
+    tx: Transaction,
+    collection: CollectionRow,
+    upload: Upload,
+    kind: str,
+    charset: str,
+    sha256: bytes,
 ) -> DocumentRow:
     return await fetch_one(
         tx,
         DocumentRow,
         f"""WITH created AS (
                 INSERT INTO documents
-                    (id, tenant, collection_id, name, kind, bytes, sha256, tags, metadata)
-                VALUES (%(id)s, %(tenant)s, %(collection_id)s, %(name)s, %(kind)s, %(bytes)s,
+                    (id, tenant, collection_id, name, kind, charset, bytes, sha256, tags, metadata)
+                VALUES (%(id)s, %(tenant)s, %(collection_id)s, %(name)s, %(kind)s, %(charset)s, %(bytes)s,
                         %(sha256)s, %(tags)s, %(metadata)s) RETURNING *
             ), stored AS (
                 INSERT INTO document_files (document_id, tenant, content)
@@ -113,6 +119,7 @@ async def create(
             "tenant": collection.tenant,
             "collection_id": collection.id,
             "kind": kind,
+            "charset": charset,
             "bytes": len(upload.content),
             "sha256": sha256,
             "tags": list(upload.tags),

@@ -6,12 +6,44 @@ from typing import Any, Literal, Self
 
 from memserver.text import clean
 
-Kind = Literal["text", "markdown", "html", "pdf", "docx", "jsonl"]
+Kind = Literal[
+    "text",
+    "markdown",
+    "html",
+    "pdf",
+    "docx",
+    "jsonl",
+    "csv",
+    "xlsx",
+    "xls",
+    "ods",
+    "pptx",
+    "odt",
+    "odp",
+    "epub",
+    "rtf",
+    "email",
+    "json",
+    "notebook",
+    "code",
+]
+
+KINDS = "text, Markdown, HTML, PDF, DOCX, source code or JSON Lines"
 
 LONGEST_TEXT = 20_000_000  # characters of one document's text: about 10,000 pages
 MOST_SECTIONS = 200_000
 SHORTEST_SENTENCE = 32
 """Characters; shorter ones count with the next one, so that their number is bounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that is read."""
+
+    content: bytes = field(repr=False)
+    kind: Kind  # as `detect` found it
+    charset: str = ""  # in which it was declared to be
+    language: str = "en"  # whose abbreviations don't end a sentence, as an ISO 639-1 code
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +65,9 @@ class Parsed:
 
     text: str
     sections: Sequence[TextSection] = ()
-    sentences: Sequence[int] = ()  # the starts of all sentences
+    sentences: Sequence[
+        int
+    ] = ()  # the starts of all sentences, or of what else is not cut; found if empty
     pages: int | None = None  # how many, where the file has pages
     warnings: Sequence[str] = ()  # what could not be read, for a person
 

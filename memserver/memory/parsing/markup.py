@@ -13,13 +13,38 @@ from markdown_it import MarkdownIt
 from markdownify import MarkdownConverter
 
 from memserver.errors import DocumentCorrupt
-from memserver.memory.parsing.base import TextSection
+from memserver.memory.parsing.base import Parsed, Source, TextSection, plain
+from memserver.memory.parsing.encoding import decode
 
 _NOT_TEXT = ("script", "style", "template", "noscript", "svg", "nav", "head", "iframe", "select")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*\n")
 
 
-def html_to_markdown(content: bytes | str) -> str:
+def parse_markdown(source: Source) -> Parsed:
+    """All of it, as it is written."""
+    decoded = decode(source.content, source.charset)
+    text = plain(decoded.text)
+    return Parsed(text, markdown_sections(text), warnings=decoded.warnings)
+
+
+def parse_html(source: Source) -> Parsed:
+    """What a page shows."""
+    decoded = decode(source.content, source.charset)
+    text = plain(html_to_markdown(decoded.text))
+    return Parsed(text, markdown_sections(text), warnings=decoded.warnings)
+
+
+def parse_docx(source: Source) -> Parsed:
+    """A Word document's text with its headings, lists and tables; images are left out."""
+    try:
+        made = mammoth.convert_to_html(io.BytesIO(source.content), convert_image=lambda _: [])
+    except (BadZipFile, KeyError, ExpatError, zlib.error) as error:
+        raise DocumentCorrupt(f"The DOCX file is damaged: {error}.") from error
+    text = plain(html_to_markdown(made.value))
+    return Parsed(text, markdown_sections(text))
+
+
+def html_to_markdown(content: str) -> str:
     """The text that a page shows, as Markdown; its title first, unless a heading says the same."""
     soup = BeautifulSoup(content, "html.parser")
     title = soup.title.get_text(" ", strip=True) if soup.title else ""
@@ -35,15 +60,6 @@ def html_to_markdown(content: bytes | str) -> str:
     text = _BLANK_LINES.sub("\n\n", text).strip()
     first = text.partition("\n")[0].lstrip("# ")
     return f"# {title}\n\n{text}" if title and text and title != first else text
-
-
-def docx_to_markdown(content: bytes) -> str:
-    """A Word document's text with its headings, lists and tables; images are left out."""
-    try:
-        made = mammoth.convert_to_html(io.BytesIO(content), convert_image=lambda _: [])
-    except (BadZipFile, KeyError, ExpatError, zlib.error) as error:
-        raise DocumentCorrupt(f"The DOCX file is damaged: {error}.") from error
-    return html_to_markdown(made.value)
 
 
 def markdown_sections(text: str) -> list[TextSection]:

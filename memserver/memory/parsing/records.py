@@ -4,14 +4,15 @@ import json
 from typing import Any
 
 from memserver.errors import DocumentCorrupt
-from memserver.memory.parsing.base import Parsed, TextSection, plain
+from memserver.memory.parsing.base import Parsed, Source, TextSection, plain
+from memserver.memory.parsing.encoding import decode
 
 _TEXT = ("text", "content", "body", "passage")
 _TITLE = ("title", "heading")
 _MOST_TAGS = 100
 
 
-def parse_records(text: str) -> Parsed:
+def parse_records(source: Source) -> Parsed:
     """A record's `text`, `content`, `body` or `passage` under its `title`; of another one, all fields.
 
     A record's `tags` and `metadata` become those of its passages.
@@ -19,8 +20,9 @@ def parse_records(text: str) -> Parsed:
     Raises:
         DocumentCorrupt: a line is no JSON.
     """
+    decoded = decode(source.content, source.charset)
     parts, sections, at = [], [], 0
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(decoded.text.split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -35,7 +37,7 @@ def parse_records(text: str) -> Parsed:
         sections.append(_section(at, number, value))
         parts.append(shown)
         at += len(shown) + 2
-    return Parsed("\n\n".join(parts), sections)
+    return Parsed("\n\n".join(parts), sections, warnings=decoded.warnings)
 
 
 def _section(at: int, number: int, value: Any) -> TextSection:  # noqa: ANN401 - any JSON
