@@ -66,7 +66,20 @@ _CLAIMS: dict[Kind, str] = {
 """Ends of names, and types, that say a kind."""
 _KIND_BY_CLAIM = {claim: kind for kind, claims in _CLAIMS.items() for claim in claims.split()}
 _NO_TEXT: set[Kind] = {"pdf", "docx", "xlsx", "pptx", "odt", "ods", "odp", "epub", "rtf"}
-_READ: set[Kind] = {"text", "markdown", "html", "pdf", "docx", "jsonl", "code"}
+_READ: set[Kind] = {
+    "text",
+    "markdown",
+    "html",
+    "pdf",
+    "docx",
+    "jsonl",
+    "code",
+    "csv",
+    "json",
+    "xlsx",
+    "xls",
+    "ods",
+}
 _HTML = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 _COMMENT = re.compile(r"\s*(<!--|<\?xml)")
 _MARKDOWN = (
@@ -99,7 +112,7 @@ def detect(content: bytes, name: str = "", content_type: str = "") -> Kind:
         raise DocumentEmpty("The file is empty.")
     claimed = _claim(name, content_type)
     kind = _by_signature(content, claimed) or _text_kind(content, claimed, content_type)
-    if kind in {"csv", "json", "notebook", "email"}:
+    if kind in {"notebook", "email"}:
         return "text"
     if kind not in _READ:
         raise UnsupportedDocument(f"Files of the kind {kind} are not read here.", hint=_SEND)

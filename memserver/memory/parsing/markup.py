@@ -3,6 +3,7 @@
 import io
 import re
 import zlib
+from collections.abc import Sequence
 from itertools import accumulate
 from xml.parsers.expat import ExpatError
 from zipfile import BadZipFile
@@ -17,6 +18,7 @@ from memserver.memory.parsing.base import Parsed, Source, TextSection, plain
 from memserver.memory.parsing.encoding import decode
 
 _NOT_TEXT = ("script", "style", "template", "noscript", "svg", "nav", "head", "iframe", "select")
+_MARKDOWN = MarkdownIt("commonmark").enable("table")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*\n")
 
 
@@ -53,6 +55,7 @@ def html_to_markdown(content: str) -> str:
     text = MarkdownConverter(
         heading_style="ATX",
         strip=["a", "img"],
+        table_infer_header=True,
         escape_asterisks=False,
         escape_underscores=False,
         escape_misc=False,
@@ -63,7 +66,7 @@ def html_to_markdown(content: str) -> str:
 
 
 def markdown_sections(text: str) -> list[TextSection]:
-    """One section for each heading, with the headings above it.
+    """One section for each heading, with the headings above it, and for each row of a table.
 
     A heading directly under another one begins no new chunk: the other would stand alone in its own.
     """
@@ -72,14 +75,30 @@ def markdown_sections(text: str) -> list[TextSection]:
     )
     sections = []
     above: list[tuple[int, str]] = []
-    tokens = MarkdownIt("commonmark").parse(text)
+    heading = ""
+    tokens = _MARKDOWN.parse(text)
     for before, opening, inline in zip([None, *tokens], tokens, tokens[1:], strict=False):
-        if opening.type != "heading_open" or opening.level or opening.map is None:
+        if opening.level or opening.map is None:
             continue
-        border = before is None or before.type != "heading_close"
-        level = int(opening.tag[1:])
-        above = [(outer, title) for outer, title in above if outer < level]
-        above.append((level, " ".join(inline.content.split())))
-        heading = " > ".join(title for _, title in above if title)
-        sections.append(TextSection(lines[opening.map[0]], heading=heading, border=border))
+        if opening.type == "table_open":
+            sections += _rows(lines, opening.map, heading)
+        elif opening.type == "heading_open":
+            border = before is None or before.type != "heading_close"
+            level = int(opening.tag[1:])
+            above = [(outer, title) for outer, title in above if outer < level]
+            above.append((level, " ".join(inline.content.split())))
+            heading = " > ".join(title for _, title in above if title)
+            sections.append(TextSection(lines[opening.map[0]], heading=heading, border=border))
     return sections
+
+
+def _rows(lines: Sequence[int], place: Sequence[int], heading: str) -> list[TextSection]:
+    """The rows of a table, each with the place of its names, and what follows."""
+    first, end = place
+    header = (lines[first], lines[first + 2] - 1)
+    rows = [
+        TextSection(lines[line], heading=heading, border=False, row=line - first, header=header)
+        for line in range(first + 2, end)  # after the names, which are row 1, and the dashes
+    ]
+    after = TextSection(lines[end], heading=heading, border=False)
+    return [*rows, after] if rows and end < len(lines) - 1 else rows

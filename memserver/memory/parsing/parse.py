@@ -1,6 +1,7 @@
 """Parses a file in this process. A server does it through `sandbox`, since files are not to be trusted."""
 
 import importlib
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
@@ -17,6 +18,11 @@ _PARSERS: dict[Kind, str] = {
     "docx": "markup:parse_docx",
     "pdf": "pdf:parse_pdf",
     "jsonl": "records:parse_records",
+    "json": "records:parse_json",
+    "csv": "tables:parse_csv",
+    "xlsx": "tables:parse_sheets",
+    "xls": "tables:parse_sheets",
+    "ods": "tables:parse_sheets",
 }
 """Module and function for each kind; only those of a kind that comes are loaded, with their libraries."""
 
@@ -45,6 +51,21 @@ def parse(source: Source) -> Parsed:
             f"The file has {len(parsed.sections)} records, rows or headings; {MOST_SECTIONS} is the most.",
             hint="Send it in parts.",
         )
-    if parsed.sentences:
-        return parsed
-    return replace(parsed, sentences=sentences(parsed.text, source.language))
+    return (
+        parsed if parsed.sentences else replace(parsed, sentences=_units(parsed, source.language))
+    )
+
+
+def _units(parsed: Parsed, language: str) -> list[int]:
+    """Where sentences begin, and rows, within which none does."""
+    rows = [section.start for section in parsed.sections if section.row is not None]
+    if not rows:
+        return sentences(parsed.text, language)
+    starts = [section.start for section in parsed.sections]
+
+    def is_within_row(at: int) -> bool:
+        index = bisect_right(starts, at) - 1
+        return index >= 0 and parsed.sections[index].row is not None
+
+    found = (at for at in sentences(parsed.text, language) if not is_within_row(at))
+    return sorted({*found, *starts})
