@@ -30,7 +30,7 @@ from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
-from memserver.storage.documents import DocumentRow, Text, Upload
+from memserver.storage.documents import About, DocumentRow, Text, Upload
 from memserver.storage.ids import nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
@@ -146,10 +146,9 @@ class DocumentStore:
             clean_json([section.to_json() for section in sections.all]),
             [(span.start, span.end) for span in spans],
         )
+        about = About(parsed.pages, parsed.warnings, clean_json(parsed.metadata), parsed.tags)
         async with self._database.tenant(document.tenant) as tx:
-            document = await documents.store_text(
-                tx, document.id, read, pages=parsed.pages, warnings=parsed.warnings
-            )
+            document = await documents.store_text(tx, document.id, read, about)
             stored = await documents.text(tx, document.id)
             assert stored is not None
         return document, stored

@@ -28,7 +28,10 @@ Kind = Literal[
     "code",
 ]
 
-KINDS = "text, Markdown, HTML, PDF, DOCX, source code or JSON Lines"
+KINDS = (
+    "text, Markdown, HTML, PDF, Word, Excel, PowerPoint, OpenDocument, EPUB, RTF, CSV, JSON, e-mail, "
+    "notebooks or source code"
+)
 
 LONGEST_TEXT = 20_000_000  # characters of one document's text: about 10,000 pages
 MOST_SECTIONS = 200_000
@@ -88,6 +91,7 @@ class Parsed:
     pages: int | None = None  # how many, where the file has pages
     warnings: Sequence[str] = ()  # what could not be read, or was guessed, for a person
     metadata: Mapping[str, Any] = field(default_factory=dict)  # what it says of itself
+    tags: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, for the way between processes."""

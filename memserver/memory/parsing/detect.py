@@ -6,6 +6,7 @@ Owns the order of these. Leaves containers to `containers`, encodings to `encodi
 import csv
 import json
 import re
+from importlib.util import find_spec
 from pathlib import PurePath
 
 from pygments.lexers import find_lexer_class_for_filename
@@ -66,20 +67,8 @@ _CLAIMS: dict[Kind, str] = {
 """Ends of names, and types, that say a kind."""
 _KIND_BY_CLAIM = {claim: kind for kind, claims in _CLAIMS.items() for claim in claims.split()}
 _NO_TEXT: set[Kind] = {"pdf", "docx", "xlsx", "pptx", "odt", "ods", "odp", "epub", "rtf"}
-_READ: set[Kind] = {
-    "text",
-    "markdown",
-    "html",
-    "pdf",
-    "docx",
-    "jsonl",
-    "code",
-    "csv",
-    "json",
-    "xlsx",
-    "xls",
-    "ods",
-}
+_EXTRA: dict[Kind, str] = {"pptx": "pptx", "odp": "odfdo", "odt": "odfdo"}
+"""The modules that read them, which are in the extra `files`."""
 _HTML = re.compile(r"<(!doctype\s+html|html|head|body)\b", re.IGNORECASE)
 _COMMENT = re.compile(r"\s*(<!--|<\?xml)")
 _MARKDOWN = (
@@ -112,10 +101,11 @@ def detect(content: bytes, name: str = "", content_type: str = "") -> Kind:
         raise DocumentEmpty("The file is empty.")
     claimed = _claim(name, content_type)
     kind = _by_signature(content, claimed) or _text_kind(content, claimed, content_type)
-    if kind in {"notebook", "email"}:
-        return "text"
-    if kind not in _READ:
-        raise UnsupportedDocument(f"Files of the kind {kind} are not read here.", hint=_SEND)
+    if kind in _EXTRA and find_spec(_EXTRA[kind]) is None:
+        raise UnsupportedDocument(
+            f"This server doesn't read {kind.upper()} files.",
+            hint="Its operator can install memserver's extra `files`. Or save it as PDF.",
+        )
     return kind
 
 
@@ -158,6 +148,8 @@ def _claim(name: str, content_type: str) -> Kind | None:
 
 
 def _text_kind(content: bytes, claimed: Kind | None, content_type: str) -> Kind:
+    if claimed == "email":  # whose parts may have encodings of their own
+        return "email"
     if claimed in _NO_TEXT:
         raise DocumentCorrupt(
             f"This is no {claimed.upper()} file, though its name or type says so.",

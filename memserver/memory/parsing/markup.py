@@ -10,6 +10,7 @@ from zipfile import BadZipFile
 
 import mammoth
 from bs4 import BeautifulSoup
+from bs4.element import ProcessingInstruction
 from markdown_it import MarkdownIt
 from markdownify import MarkdownConverter
 
@@ -46,12 +47,14 @@ def parse_docx(source: Source) -> Parsed:
     return Parsed(text, markdown_sections(text))
 
 
-def html_to_markdown(content: str) -> str:
+def html_to_markdown(content: str, *, without_title: bool = False) -> str:
     """The text that a page shows, as Markdown; its title first, unless a heading says the same."""
     soup = BeautifulSoup(content, "html.parser")
     title = soup.title.get_text(" ", strip=True) if soup.title else ""
     for element in soup(_NOT_TEXT):
         element.decompose()
+    for instruction in soup.find_all(string=lambda text: isinstance(text, ProcessingInstruction)):
+        instruction.extract()
     text = MarkdownConverter(
         heading_style="ATX",
         strip=["a", "img"],
@@ -62,7 +65,18 @@ def html_to_markdown(content: str) -> str:
     ).convert_soup(soup)
     text = _BLANK_LINES.sub("\n\n", text).strip()
     first = text.partition("\n")[0].lstrip("# ")
-    return f"# {title}\n\n{text}" if title and text and title != first else text
+    return (
+        f"# {title}\n\n{text}" if title and text and title != first and not without_title else text
+    )
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """A table whose first row has the names of the columns."""
+    shown = [
+        "| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in row) + " |"
+        for row in rows
+    ]
+    return "\n".join([*shown[:1], "|---" * len(rows[0]) + "|", *shown[1:]]) if rows else ""
 
 
 def markdown_sections(text: str) -> list[TextSection]:
