@@ -28,7 +28,7 @@ Upload = Callable[[bytes, str], UploadedDocument]
 
 
 @dataclass
-class Result:
+class SentFile:
     """A file, and what became of it; `state` is a document's, or `not sent`."""
 
     path: Path
@@ -108,7 +108,7 @@ def ingest(  # noqa: PLR0913 - a command's parameters are its options
         raise typer.Exit(1)
 
 
-def _find(given: Sequence[Path], globs: Sequence[str]) -> Iterator[Result]:
+def _find(given: Sequence[Path], globs: Sequence[str]) -> Iterator[SentFile]:
     """The files that are meant, each once; those of a folder are named by their path within it, in order."""
     seen: set[Path] = set()
     for path in given:
@@ -117,9 +117,9 @@ def _find(given: Sequence[Path], globs: Sequence[str]) -> Iterator[Result]:
         for file in _files_within(path, globs, unreadable.append) if folder else [path]:
             if (absolute := file.absolute()) not in seen:
                 seen.add(absolute)
-                yield Result(file, _text(file.relative_to(path) if folder else file.name))
+                yield SentFile(file, _text(file.relative_to(path) if folder else file.name))
         for error in unreadable:
-            yield Result(Path(error.filename), "", error=f"{error.strerror}.")
+            yield SentFile(Path(error.filename), "", error=f"{error.strerror}.")
 
 
 def _files_within(
@@ -140,7 +140,7 @@ def _text(path: Path | str) -> str:
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def _send(result: Result, upload: Upload) -> None:
+def _send(result: SentFile, upload: Upload) -> None:
     try:
         result.document = document = upload(result.path.read_bytes(), result.name)
         result.is_new = document.is_new
@@ -152,7 +152,7 @@ def _send(result: Result, upload: Upload) -> None:
         result.error = f"{error.message} {error.hint}".rstrip()
 
 
-def _follow(client: Client, results: Sequence[Result], progress: Progress) -> None:
+def _follow(client: Client, results: Sequence[SentFile], progress: Progress) -> None:
     """Wait until the documents have ended; the results are kept up to date."""
     task = progress.add_task("storing passages", total=None)
     while unfinished := [each for each in results if each.state in UNFINISHED]:
@@ -163,7 +163,7 @@ def _follow(client: Client, results: Sequence[Result], progress: Progress) -> No
             result.document = client.documents.get(result.document.id)
 
 
-def _show(progress: Progress, task: TaskID, results: Sequence[Result]) -> None:
+def _show(progress: Progress, task: TaskID, results: Sequence[SentFile]) -> None:
     documents = [each.document for each in results if each.document is not None]
     totals = [each.chunks_total for each in documents if each.state != "failed"]
     known = [total for total in totals if total is not None]
@@ -175,7 +175,7 @@ def _show(progress: Progress, task: TaskID, results: Sequence[Result]) -> None:
 
 
 @contextmanager
-def _reported(results: Sequence[Result], as_json: bool) -> Iterator[None]:
+def _reported(results: Sequence[SentFile], as_json: bool) -> Iterator[None]:
     """Print what became of the files, also of those that were sent before the server or the user stopped."""
     try:
         yield
