@@ -13,7 +13,7 @@ from memserver.errors import Forbidden
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src 'self' data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 KEY_DAYS = 30
 TOKEN_HEADER = "Memserver-Form"
