@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8283, ge=0, le=65535)
     workers: int = Field(default=1, ge=1, le=64)
+    console: bool = True
+    """Whether the server has the console: pages for people, in a browser, at its address."""
     key_cache_seconds: float = Field(default=10, ge=0)
     """How long a process caches an API key: after so long at most a revocation by another process takes
     effect."""
