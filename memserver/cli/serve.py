@@ -30,6 +30,8 @@ from memserver.wiring.services import check_settings
 
 GRACE_SECONDS = 5
 """What running requests get when the server has to end; their turns continue elsewhere."""
+HUNG_SECONDS = 30
+"""A worker process is killed that gives no sign for so long; one that starts on a busy machine takes more than five."""
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection, so that none sends on one that we just closed."""
 
@@ -71,6 +73,7 @@ def serve(
             proxy_headers=False,  # `Forwarded` reads them
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_worker_healthcheck=HUNG_SECONDS,
         )
         _run(config)
 
