@@ -56,6 +56,8 @@ class Settings(BaseSettings):
     """Whether a line of the log is for people, or a JSON object."""
     log_requests: bool = False
     """Whether the log has a line for each request."""
+    console: bool = True
+    """Whether the server has the console: pages for people, in a browser, at its address."""
     key_cache_seconds: float = Field(default=10, ge=0)
     """How long a process caches an API key: after so long at most a revocation by another process takes
     effect."""
