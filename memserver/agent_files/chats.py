@@ -41,7 +41,7 @@ TITLES = "Titles of chats, and left out"
 
 
 @dataclass(frozen=True, slots=True)
-class PastMessage:
+class SaidMessage:
     """Something that was said; `chat` distinguishes the conversations of a file."""
 
     role: Literal["user", "assistant"]
@@ -54,7 +54,7 @@ class PastMessage:
 class Chats:
     """What a file has: all its conversations as one history, in the order of time."""
 
-    messages: list[PastMessage] = field(default_factory=list)
+    messages: list[SaidMessage] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     origin: str = "chats"
 
@@ -150,7 +150,7 @@ def _add_chat(chats: Chats, chat: JsonObject, messages: Sequence[object]) -> Non
 def _add_messages(
     chats: Chats, messages: Sequence[object], chat: str | None, at: datetime | None
 ) -> None:
-    added: list[PastMessage] = []
+    added: list[SaidMessage] = []
     for message in objects(messages):
         author = message.get("author")
         role = author.get("role") if isinstance(author, dict) else None
@@ -164,7 +164,7 @@ def _add_messages(
             chats.left_out[TOOL_CALLS] += 1
         elif text := _text(chats, message).strip():
             chats.left_out[NO_TIME] += timed is None
-            added.append(PastMessage(role, text, at or datetime.now(UTC), chat))
+            added.append(SaidMessage(role, text, at or datetime.now(UTC), chat))
         else:
             chats.left_out[EMPTY] += 1
     chats.left_out[UNKNOWN] += len(messages) - len(objects(messages))
