@@ -4,6 +4,8 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing import parent_process
 from threading import Thread
 
@@ -20,6 +22,7 @@ from memserver.api.middleware.forwarded import Forwarded
 from memserver.api.middleware.idempotency import REPLAYED, Idempotency
 from memserver.api.middleware.methods import HeadAndOptions
 from memserver.api.middleware.rate_limit import RateLimit
+from memserver.api.middleware.request_log import REQUEST_ID, RequestLog
 from memserver.api.middleware.security_headers import SecurityHeaders
 from memserver.api.middleware.trailing_slash import TrailingSlash
 from memserver.api.openai import chat, embeddings, models, responses
@@ -38,6 +41,7 @@ from memserver.api.routes import (
     mcp_servers,
     memory,
     messages,
+    operations,
     sections,
     tenants,
     timers,
@@ -56,6 +60,7 @@ find what was said in recall storage, and keep documents in archival storage."""
 UNUSABLE = "The database can't be used as it is; the server's log says why."
 EXPOSED_HEADERS = (
     "Memserver-Turn",
+    REQUEST_ID,
     "Retry-After",
     REPLAYED,
     "X-Should-Retry",
@@ -64,6 +69,8 @@ EXPOSED_HEADERS = (
 )
 """What a page's script may read of an answer beside its content."""
 # A request is compared with one route after the other: those of turns come first.
+CONSOLE = "memserver.console"
+"""A room of its own, without which the server runs, too."""
 ROUTES = (
     messages,
     chat,
@@ -83,6 +90,7 @@ ROUTES = (
     calls,
     keys,
     tenants,
+    operations,
     models,
     embeddings,
     health,
@@ -116,6 +124,9 @@ def create_app(
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(pages.router)
+    app.state.console = settings.console and find_spec(CONSOLE) is not None
+    if app.state.console:
+        import_module(f"{CONSOLE}.app").install(app)
     app.router.routes.append(mcp.route)
     # FastAPI would build them within the first request, and block every other one for some 300 ms.
     list(iter_route_contexts(app.routes))
@@ -183,6 +194,7 @@ def _around(settings: Settings) -> list[Middleware]:
     proxies = [str(each) for each in settings.trusted_proxies]
     forwarded = Middleware(Forwarded, proxies, settings.root_path)
     return [
+        Middleware(RequestLog),
         Middleware(SecurityHeaders),
         *([cors] if settings.cors_origins else []),
         Middleware(TrailingSlash),

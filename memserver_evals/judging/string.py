@@ -4,8 +4,7 @@ from typing_extensions import override
 
 from memserver_evals.judging.base import Judge, Verdict
 from memserver_evals.judging.prompts import is_abstention
-from memserver_evals.scoring.documents import is_insufficient
-from memserver_evals.scoring.locomo import refuses
+from memserver_evals.scoring.abstention import abstains
 from memserver_evals.scoring.text import contains
 from memserver_evals.task import Claim
 
@@ -25,5 +24,5 @@ class StringJudge(Judge):
     @override
     async def judge(self, claim: Claim) -> Verdict:
         if is_abstention(claim):
-            return Verdict(refuses(claim.answer) or is_insufficient(claim.answer))
+            return Verdict(abstains(claim.answer))
         return Verdict(contains(claim.answer, claim.gold))

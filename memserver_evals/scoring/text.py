@@ -17,6 +17,12 @@ _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _APOSTROPHE = re.compile(r"['\u2019]s\b|['\u2019]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _ACCENTS = re.compile(r"[\u0300-\u036f]")
+_NOT_KNOWN = re.compile(
+    r"\b(cant|cannot|can not|couldnt|could not) (find|remember|recall|see|tell|say)\b"
+    r"|\b(dont|do not|didnt|did not) (know|remember|recall|find|see|say|mention|tell)\b"
+    r"|\b(never|havent|have not|hasnt|has not|not) (\w+ )?(said|say|told|tell|talked|spoken|mentioned|gave|given|come up|came up)\b"
+    r"|\bno (idea|mention|record|memory)\b|\bnothing (about|in|on|that|was)\b|\bfound nothing\b"
+)
 
 
 def squad_normalise(text: str) -> str:
@@ -50,6 +56,11 @@ def contains(answer: str, golds: Iterable[str]) -> bool:
     """
     said = f" {normalise(answer)} "
     return any(words and f" {words} " in said for words in map(normalise, golds))
+
+
+def admits_not_knowing(answer: str) -> bool:
+    """Whether an answer begins (ANSWER_WORDS) with saying, in the first person, that it can't be known."""
+    return bool(_NOT_KNOWN.search(normalise(first_words(answer, ANSWER_WORDS))))
 
 
 def contains_substring(answer: str, golds: Iterable[str]) -> bool:

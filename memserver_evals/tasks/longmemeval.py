@@ -16,8 +16,7 @@ from memserver_evals.data.longmemeval import (
 )
 from memserver_evals.data.reading import first_fields
 from memserver_evals.data.source import find_file
-from memserver_evals.scoring.documents import is_insufficient
-from memserver_evals.scoring.locomo import refuses
+from memserver_evals.scoring.abstention import abstains
 from memserver_evals.scoring.text import ANSWER_WORDS
 from memserver_evals.task import Material, Played, Scores, Session, Utterance
 from memserver_evals.tasks.question import (
@@ -57,7 +56,7 @@ class LongMemEval(QuestionTask):
         """
         scores = dict(super().score(example, played))
         if example.abstain:
-            right = float(refuses(played.answer) or is_insufficient(played.answer))
+            right = float(abstains(played.answer))
             scores["containment"] = scores["containment_whole"] = right
         elif example.groups["type"] == PREFERENCE:
             scores["containment"] = scores["containment_whole"] = math.nan

@@ -12,10 +12,10 @@ from math import isnan
 from statistics import fmean
 
 from memserver_evals.scoring.statistics import Estimate, estimate
+from memserver_evals.scoring.text import admits_not_knowing
 from sweet_rl.intervals import t_interval
 from sweet_rl.memory_episodes.layout import Run
 from sweet_rl.memory_episodes.records import Drawn, Episode, Task, read_parts
-from sweet_rl.memory_episodes.tasks import admits
 from sweet_rl.runs.tables import markdown
 
 Rewards = Mapping[str, float]
@@ -159,7 +159,7 @@ def _failures(played: Played, tasks: Mapping[str, Task]) -> str:
 def _failure(answer: str) -> str:
     if not answer.strip():
         return "no answer"
-    return "gave up" if admits(answer) else "wrong"
+    return "gave up" if admits_not_knowing(answer) else "wrong"
 
 
 def _tool(action: str) -> str:

@@ -6,13 +6,18 @@ asked, its answer, where it lies, and whether it is out of sight by now) stands 
 prompt, in training and in ranking. No actor's prompt ever has it.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 from memserver.llm.wire import RESULT_MARK
-from memserver_evals.scoring.text import ANSWER_WORDS, contains, count_words, first_words, normalise
+from memserver_evals.scoring.text import (
+    ANSWER_WORDS,
+    admits_not_knowing,
+    contains,
+    count_words,
+    first_words,
+)
 from sweet_rl.memory_episodes.records import Asked, EpisodeLine, Outcome, Task
 from sweet_rl.trajectories import ChatMessage
 from sweet_rl.warm_start.corpus import CorpusQuestion, Written
@@ -24,12 +29,6 @@ UNANSWERABLE = 1 / 3
 """Share of the tasks with a question about what was never said."""
 ASKED_KINDS = ("fact", "update")
 """The answer is a span of a sentence, so that a rule can say whether it was given."""
-_ADMITS = re.compile(
-    r"\b(cant|cannot|can not|couldnt|could not) (find|remember|recall|see|tell|say)\b"
-    r"|\b(dont|do not|didnt|did not) (know|remember|recall|find|see|say|mention|tell)\b"
-    r"|\b(never|havent|have not|hasnt|has not|not) (\w+ )?(said|say|told|tell|talked|spoken|mentioned|gave|given|come up|came up)\b"
-    r"|\bno (idea|mention|record|memory)\b|\bnothing\b"
-)
 _HEAD = "What will be asked at the end:"
 
 
@@ -93,14 +92,9 @@ def reward(outcomes: Sequence[Outcome]) -> float:
     return sum(each.right for each in outcomes) / len(outcomes)
 
 
-def admits(answer: str) -> bool:
-    """Whether an answer begins with saying that it can't be known."""
-    return bool(_ADMITS.search(normalise(first_words(answer, ANSWER_WORDS))))
-
-
 def _is_right(asked: Asked, answer: str) -> bool:
     if asked.line is None:
-        return admits(answer)
+        return admits_not_knowing(answer)
     most = max(ANSWER_WORDS, count_words(asked.answer))
     return contains(first_words(answer, most), [asked.answer])
 

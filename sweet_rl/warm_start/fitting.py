@@ -32,7 +32,7 @@ TOKENS_AT_ONCE = 30_000
 """Of the parts of a step that are computed together; on one GPU of 80 GB or more."""
 UNTIMED = 10
 """Steps that say nothing of the next ones' time: layers are compiled in them."""
-TIMED_AT = (25, 60, 150)
+TIMED_AT = (25, 60, 150, 400, 800)
 """Steps after which the rest is fitted into the time again."""
 SAVED_EVERY = 100
 WARM_UP = 30

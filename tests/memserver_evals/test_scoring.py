@@ -6,6 +6,7 @@ import pytest
 
 from memserver.embeddings.base import Vector
 from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver_evals.scoring.abstention import abstains
 from memserver_evals.scoring.documents import is_insufficient, nq_accuracy, said_answer
 from memserver_evals.scoring.locomo import locomo_f1
 from memserver_evals.scoring.similarity import cosine, csim
@@ -148,6 +149,32 @@ def test_locomos_score_follows_the_rule_of_the_category(
 )
 def test_the_answer_is_what_stands_after_answer(reply: str, answer: str) -> None:
     assert said_answer(reply) == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("I can't find that. You'd have to tell me.", True),
+        ("You haven't told me that yet.", True),
+        ("I don't know: you never mentioned it.", True),
+        ("No information available.", True),
+        ("The documents don't mention it.", True),
+        (
+            'Five. You said: "I don\'t know why I planted so many."',
+            True,
+        ),  # a rule of words can't see who speaks
+        (
+            "Hamster! It is a lovely pet, and there is nothing better than a wheel, as you said",
+            False,
+        ),
+        ("You visited 12 museums.", False),
+        ("", False),
+    ],
+)
+def test_an_answer_abstains_in_the_words_of_a_benchmark_or_of_an_agent(
+    answer: str, right: bool
+) -> None:
+    assert abstains(answer) is right
 
 
 def test_a_right_answer_that_only_the_quoted_document_holds_does_not_count() -> None:

@@ -11,6 +11,7 @@ from tests.support.lazy import lazy
 
 adapters = lazy("sweet_rl.adapters")
 fitting = lazy("sweet_rl.warm_start.fitting")
+keeping = lazy("sweet_rl.warm_start.keeping")
 tiny_model = lazy("tests.sweet_rl.tiny_model")
 torch = lazy("torch")
 
@@ -132,3 +133,21 @@ def test_slow_first_steps_dont_shorten_a_training(
     schedule = fitting.Schedule(steps=10_000, batch=2, rate=1e-3, seconds=92.0)
     done = fitting.fit(model(folder), some_rows(4), tmp_path / "slow.pt", schedule)
     assert done.steps == 3 + 30
+
+
+def test_chat_stays_that_of_the_untrained_model_while_chains_are_learnt(folder: Path) -> None:
+    rows, chats = some_rows(8), some_rows(20)[12:]
+    schedule = fitting.Schedule(steps=40, batch=4, rate=3e-2)
+    ends = {}
+    for weight in (0.0, 1.0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sweet_rl.warm_start.keeping.WEIGHT", weight)
+            learning = keeping.ChainsBesideChat(adapters.load_base(folder), chats, seed=1)
+            trained = model(folder)
+            fitted = fitting.fit(trained, rows, folder / f"kept{weight}.pt", schedule, learning)
+        ends[weight] = (fitted.losses[-1][1], learning.divergences)
+    assert ends[1.0][1][0] == 0, "an adapter begins as the untrained model"
+    assert ends[1.0][1][-1] < ends[0.0][1][-1] / 2
+    assert ends[1.0][0] < fitted.losses[0][1]
+    with pytest.raises(ValueError, match="no chats"):
+        keeping.ChainsBesideChat(trained, [], seed=1)

@@ -17,12 +17,13 @@ from memserver.prompts import shipped_prompts
 from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.wiring.services import assemble
+from memserver_evals.scoring.text import admits_not_knowing
 from sweet_rl.memory_episodes import forking
 from sweet_rl.memory_episodes.forking import CallDraws, export_copy, import_copy
 from sweet_rl.memory_episodes.playing import Play, Player, PolicyOf, Stage, State
 from sweet_rl.memory_episodes.records import Task
 from sweet_rl.memory_episodes.steps import faults
-from sweet_rl.memory_episodes.tasks import admits, outcome, reward, tasks_of
+from sweet_rl.memory_episodes.tasks import outcome, reward, tasks_of
 from sweet_rl.memory_episodes.wiring import Scripted
 from sweet_rl.offline_models import ModelsByName
 from sweet_rl.warm_start import remembering
@@ -130,8 +131,8 @@ def test_an_answer_counts_by_its_first_words_and_what_was_never_said_must_be_adm
     assert outcome(never, "I can't find that. You'd have to tell me.").right
     assert not outcome(never, "It was two pounds.").right
     for text in ("We haven't talked about it.", "You never told me that.", "I don't know."):
-        assert admits(text), text
-    assert not admits("Two pounds, I said.")
+        assert admits_not_knowing(text), text
+    assert not admits_not_knowing("Two pounds, I said.")
     found = [outcome(asked, "two pounds"), outcome(asked, "three")]
     assert reward(found) == 0.5
 

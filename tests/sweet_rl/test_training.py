@@ -59,7 +59,7 @@ def test_a_few_steps_make_the_right_turn_likelier_and_leave_an_adapter(
     write_chains(tmp_path / "train.jsonl.gz", [CHAIN] * 8)
     recipe = training.WarmStartRecipe(steps=4, batch=2, rate=1e-3, rank=4)
     figures = training.train(base, tmp_path, tmp_path / "out", recipe)
-    assert (figures["chains"], figures["plain_chats"], figures["steps"]) == (8, 2, 4)
+    assert (figures["chains"], figures["plain_chats"], figures["steps"]) == (8, 4, 4)
     adapter = tmp_path / "out" / "adapter"
     assert len(Adapter(adapter).targets) == 210
     assert (adapter / ADAPTER_WEIGHTS).stat().st_size < 3_000_000, "bf16"

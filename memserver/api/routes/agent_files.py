@@ -3,16 +3,19 @@
 import asyncio
 import hashlib
 import tempfile
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Annotated
 from urllib.parse import quote
+from uuid import UUID
 
 from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from memserver.agent_files.detect_format import open_source
+from memserver.agent_files.chats import Chats
+from memserver.agent_files.detect_format import open_chats, open_source
 from memserver.agent_files.export import Contents, Export
 from memserver.agent_files.ingest import AgentImporter, Imported, ImportOptions
 from memserver.agent_files.tool_grants import ToolGrants
@@ -20,9 +23,12 @@ from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDe
 from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replay
 from memserver.api.schemas.agents import UniqueName
+from memserver.api.uploads import BODY, is_form, open_form_file
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
+from memserver.storage import agents
 from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
+from memserver.storage.inbox import NewMessage
 from memserver.text import clean
 from memserver.wire.agents import ImportedAgent
 from memserver.wire.base import ErrorResponse
@@ -33,6 +39,7 @@ router = Router(prefix="/agents", tags=["moving agents"])
 MEDIA_TYPE = "application/zip"
 HELD_IN_MEMORY = 1_000_000
 """Bytes of a file that is sent; of more the rest waits on disk."""
+READ_TOGETHER = 1_000_000
 
 
 @router.get(
@@ -52,9 +59,10 @@ async def export_agent(
     ] = False,
 ) -> StreamingResponse:
     """Export an agent with its whole memory as an agent file. What waits in its inbox is left out."""
+    async with services.database.tenant(tenant) as tx:
+        name = quote(f"{(await agents.get(tx, agent_id)).name}.zip", safe="")
     contents = Contents(history=history, vectors=vectors)
-    export = await Export.begin(services.database, tenant, agent_id, contents)
-    name = quote(f"{export.name}.zip", safe="")
+    export = Export(services.database, tenant, agent_id, contents, services.exports)
     return StreamingResponse(
         export.pieces(),
         media_type=MEDIA_TYPE,
@@ -70,15 +78,7 @@ async def export_agent(
         413: {"model": ErrorResponse, "description": "The file is larger than the server takes."},
         415: {"model": ErrorResponse, "description": "It is no agent file."},
     },
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                kind: {"schema": {"type": "string", "format": "binary"}}
-                for kind in (MEDIA_TYPE, "application/octet-stream")
-            },
-        }
-    },
+    openapi_extra=BODY,
 )
 async def import_agent(
     request: Request,
@@ -89,6 +89,10 @@ async def import_agent(
         bool,
         Query(description="The agent and its passages keep the file's ids; the operator's alone."),
     ] = False,
+    into: Annotated[
+        UUID | None,
+        Query(description="An agent that is there, whose history the file's chats come into."),
+    ] = None,
     key: Annotated[
         str | None,
         Header(
@@ -99,9 +103,12 @@ async def import_agent(
         ),
     ] = None,
 ) -> Response:
-    """Make an agent of an agent file, or of a Letta agent file (.af); all of it or nothing.
+    """Make an agent of an agent file, a Letta agent file (.af), ChatGPT's or Claude's export, or a list of messages.
 
-    The body is the file. `not_carried` lists what could not be carried as it is.
+    All of it or nothing. With `into`, chats become past messages of an agent that is there, and are worked in by turns
+    of their own.
+
+    The file is the body, or the part `file` of a form. `not_carried` lists what could not be carried as it is.
     """
     if keep_ids and not caller.operates:
         raise Forbidden(
@@ -112,6 +119,10 @@ async def import_agent(
     most = services.import_max_bytes
     with tempfile.SpooledTemporaryFile(HELD_IN_MEMORY) as file:
         digest = await _receive(request, file, most)
+        if into is not None:
+            if name or keep_ids:
+                raise InvalidInput("into: an agent that is there keeps its name and ids.")
+            return await _add_history(services, tenant, into, await open_chats(file, most), key)
         source = await open_source(file, most, services.deps)
         job = AgentImporter(
             services.database,
@@ -130,12 +141,27 @@ async def import_agent(
     return Response(once.body, 201, media_type="application/json")
 
 
+async def _add_history(
+    services: Services, tenant: str, agent_id: UUID, chats: Chats, key: str | None
+) -> Response:
+    messages = [
+        NewMessage(each.text, 0, each.role, each.created_at, each.chat) for each in chats.messages
+    ]
+    await services.conversation.import_messages(tenant, agent_id, messages, key=key)
+    services.worker.ensure_serving(agent_id, tenant)
+    async with services.database.tenant(tenant) as tx:
+        agent = await agents.get(tx, agent_id)
+    imported = Imported(agent, {"messages": len(messages), "passages": 0}, False, chats.notes)
+    answer = ImportedAgent.model_validate(imported)
+    return Response(answer.model_dump_json(), 201, media_type="application/json")
+
+
 async def _receive(request: Request, file: IO[bytes], most: int) -> bytes:
     """Write the body to a file; a digest of it, and of what is asked."""
     digest = hashlib.sha256(f"{request.url.path}?{request.url.query}\0".encode())
     size = 0
     try:
-        async for piece in request.stream():
+        async for piece in _sent(request):
             size += len(piece)
             if size > most:
                 raise AgentFileTooLarge(
@@ -148,6 +174,17 @@ async def _receive(request: Request, file: IO[bytes], most: int) -> bytes:
         raise InvalidInput("The file did not arrive whole.") from error
     file.seek(0)
     return digest.digest()
+
+
+async def _sent(request: Request) -> AsyncIterator[bytes]:
+    """The file that a request has as its body, or as a form's part; what is larger than it may be ends before."""
+    if not is_form(request):
+        async for piece in request.stream():
+            yield piece
+        return
+    async with open_form_file(request) as part:
+        while piece := await part.read(READ_TOGETHER):
+            yield piece
 
 
 @dataclass
