@@ -50,6 +50,12 @@ class Settings(BaseSettings):
     host: str = "127.0.0.1"
     port: int = Field(default=8283, ge=0, le=65535)
     workers: int = Field(default=1, ge=1, le=64)
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """What memserver logs: lines of this level and above."""
+    log_format: Literal["text", "json"] = "text"
+    """Whether a line of the log is for people, or a JSON object."""
+    log_requests: bool = False
+    """Whether the log has a line for each request."""
     console: bool = True
     """Whether the server has the console: pages for people, in a browser, at its address."""
     key_cache_seconds: float = Field(default=10, ge=0)
