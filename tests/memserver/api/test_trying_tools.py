@@ -5,11 +5,13 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from starlette.responses import JSONResponse
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from memserver.testing.scripted import ScriptedModel
 from memserver.tools.function import MARK, AgentContext, tool
-from tests.memserver.tools.test_webhooks import WEBHOOK, Hook
 from tests.support.http_app import Current
 from tests.support.mcp_demo import HERE
 from tests.support.server import OneDatabase, Server, serving
@@ -71,13 +73,24 @@ async def test_a_python_function_is_tried_in_a_process_of_its_own(database: OneD
 async def test_a_webhook_and_a_tool_of_an_mcp_server_are_tried(
     database: OneDatabase, current: Current, served: str, mcp_url: str
 ) -> None:
-    hook = Hook(JSONResponse({"sky": "clear", "more": "x" * 200}))
-    current.app = hook.app
+    bodies: list[bytes] = []
+
+    async def weather_hook(request: Request) -> Response:
+        bodies.append(await request.body())
+        return JSONResponse({"sky": "clear", "more": "x" * 200})
+
+    current.app = Starlette(routes=[Route("/v1/weather", weather_hook, methods=["POST"])])
     async with serving(
         database, ScriptedModel(), tool_networks=HERE, tool_result_characters=100
     ) as server:
         agent = await server.create_agent(name="sam")
-        made = {**WEBHOOK, "url": f"{served}/weather"}
+        made = {
+            "kind": "webhook",
+            "name": "weather",
+            "description": "The weather of a city.",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+            "url": f"{served}/weather",
+        }
         (await server.http.post("/v1/tools", json=made)).raise_for_status()
         wiki = {"name": "wiki", "url": mcp_url}
         (await server.http.post("/v1/mcp-servers", json=wiki)).raise_for_status()
@@ -86,7 +99,7 @@ async def test_a_webhook_and_a_tool_of_an_mcp_server_are_tried(
         failed = await tried(server, "wiki__break_down")
     assert weather["result"].startswith('{"sky":"clear",')
     assert weather["result"].endswith("ask for less]")
-    [(_, body)] = hook.got
+    [body] = bodies
     assert f'"agent_id": "{agent}"'.encode() in body
     assert (added["state"], added["result"], added["arguments"]) == ("done", "3", {"a": 2})
     assert (failed["state"], "break_down" in failed["result"]) == ("failed", True)
