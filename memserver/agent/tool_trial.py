@@ -20,7 +20,7 @@ from memserver.wire.tools import ToolTrial
 
 NOBODY = UUID(int=0)
 """The agent of a trial that names none."""
-PROCESS_SECONDS = 15
+PROCESS_SECONDS = 30
 """What the start of a Python function's process may take, beside its own time."""
 _AFTER_ALL = 2**62
 """A position after every message."""

@@ -23,7 +23,7 @@ class Place:
     floor: int = 0
 
 
-@tool(timeout=1)
+@tool
 async def visit(place: Place, context: AgentContext) -> str:
     """Visit a place, and note it."""
     return await context.memory.append("human", f"{place!r} {context.turn}")
