@@ -139,7 +139,7 @@ class DocumentStore:
             tokens=self.limits.chunk_tokens,
             overlap=self.limits.chunk_overlap,
         )
-        sections = Sections(await _with_short_leads(parsed, chunker))
+        sections = SectionIndex(await _with_short_leads(parsed, chunker))
         borders = [section.start for section in sections.all if section.border]
         spans = await chunker.plan(parsed.text, parsed.sentences, borders, sections.lead_of)
         read = Text(
@@ -243,7 +243,7 @@ async def queue(tx: Transaction, document: DocumentRow) -> None:
     await defer(tx, Job(JOB, document.tenant, args, key=str(document.id)))
 
 
-class Sections:
+class SectionIndex:
     """A document's sections, by their place in its text."""
 
     def __init__(self, sections: Sequence[TextSection]) -> None:
@@ -272,7 +272,7 @@ class _Source:
         self.total = len(read.chunks)
         self._text = read.content
         self._spans = [Span(start, end) for start, end in read.chunks]
-        self._sections = Sections([TextSection.from_json(section) for section in read.sections])
+        self._sections = SectionIndex([TextSection.from_json(section) for section in read.sections])
 
     def texts(self, first: int) -> list[str]:
         return [self._text_of(span) for span in self._spans[first : first + BATCH]]

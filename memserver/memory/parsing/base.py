@@ -40,7 +40,7 @@ SHORTEST_SENTENCE = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceFile:
     """A file that is read."""
 
     content: bytes = field(repr=False)

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 from striprtf.striprtf import rtf_to_text
 
 from memserver.errors import DocumentCorrupt, DocumentEncrypted
-from memserver.memory.parsing.base import Parsed, Source, plain
+from memserver.memory.parsing.base import Parsed, SourceFile, plain
 from memserver.memory.parsing.building import TextBuilder
 from memserver.memory.parsing.encoding import decode
 from memserver.memory.parsing.markup import html_to_markdown, markdown_sections, markdown_table
@@ -27,7 +27,7 @@ _HASHES = re.compile(r"^(#+)\s+", re.MULTILINE)
 _CODEPAGE = re.compile(rb"\\ansicpg(\d{3,5})")
 
 
-def parse_epub(source: Source) -> Parsed:
+def parse_epub(source: SourceFile) -> Parsed:
     """The chapters in their order; what it says of itself becomes metadata."""
     builder = TextBuilder(source.language)
     try:
@@ -80,7 +80,7 @@ def _start(book: zipfile.ZipFile, name: str) -> bytes:
         return file.read(_LONGEST_CHAPTER)
 
 
-def parse_rtf(source: Source) -> Parsed:
+def parse_rtf(source: SourceFile) -> Parsed:
     """Paragraphs, headings and tables."""
     page = _CODEPAGE.search(source.content[:1000])
     raw = decode(source.content, f"cp{page[1].decode()}" if page else "cp1252").text
@@ -108,7 +108,7 @@ def _cells(line: str) -> int:
     return line.count("|") if line.rstrip().endswith("|") else 0
 
 
-def parse_notebook(source: Source) -> Parsed:
+def parse_notebook(source: SourceFile) -> Parsed:
     """The texts of a notebook, its code and what this printed; no pictures."""
     try:
         value = json.loads(decode(source.content, source.charset).text)

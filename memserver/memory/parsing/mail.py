@@ -11,7 +11,7 @@ from email.parser import BytesParser
 from typing import Any
 
 from memserver.errors import DocumentCorrupt, DocumentEmpty, DocumentEncrypted, DocumentError
-from memserver.memory.parsing.base import Parsed, Source, plain
+from memserver.memory.parsing.base import Parsed, SourceFile, plain
 from memserver.memory.parsing.building import TextBuilder
 from memserver.memory.parsing.detect import detect
 from memserver.memory.parsing.encoding import decode
@@ -29,7 +29,7 @@ _SHORT = 0.3
 _MALFORMED = (MessageError, ValueError, LookupError, AttributeError, TypeError)
 
 
-def parse_email(source: Source) -> Parsed:
+def parse_email(source: SourceFile) -> Parsed:
     """A message, or all of a mailbox; the subject is the heading, an attachment's name one below it."""
     content = source.content.lstrip()
     messages = _MBOX.split(content)[1:] if content.startswith(b"From ") else [content]
@@ -54,7 +54,7 @@ def _parsed(content: bytes) -> EmailMessage:
 @dataclass(slots=True)
 class _Reader:
     builder: TextBuilder
-    source: Source
+    source: SourceFile
     parts: int = 0
 
     def read(self, message: EmailMessage, above: tuple[str, ...]) -> None:
@@ -98,7 +98,7 @@ class _Reader:
             content, kind = _content(part), str(part.get("Content-Type", ""))
             found = detect(content, name, kind)
             charset = part.get_content_charset() or ""
-            parsed = parse(Source(content, found, charset, self.source.language))
+            parsed = parse(SourceFile(content, found, charset, self.source.language))
         except DocumentEmpty:
             return
         except DocumentError as error:

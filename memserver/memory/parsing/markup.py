@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from markdownify import MarkdownConverter
 
 from memserver.errors import DocumentCorrupt
-from memserver.memory.parsing.base import Parsed, Source, TextSection, plain
+from memserver.memory.parsing.base import Parsed, SourceFile, TextSection, plain
 from memserver.memory.parsing.encoding import decode
 
 _NOT_TEXT = ("script", "style", "template", "noscript", "svg", "nav", "head", "iframe", "select")
@@ -23,21 +23,21 @@ _MARKDOWN = MarkdownIt("commonmark").enable("table")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*\n")
 
 
-def parse_markdown(source: Source) -> Parsed:
+def parse_markdown(source: SourceFile) -> Parsed:
     """All of it, as it is written."""
     decoded = decode(source.content, source.charset)
     text = plain(decoded.text)
     return Parsed(text, markdown_sections(text), warnings=decoded.warnings)
 
 
-def parse_html(source: Source) -> Parsed:
+def parse_html(source: SourceFile) -> Parsed:
     """What a page shows."""
     decoded = decode(source.content, source.charset)
     text = plain(html_to_markdown(decoded.text))
     return Parsed(text, markdown_sections(text), warnings=decoded.warnings)
 
 
-def parse_docx(source: Source) -> Parsed:
+def parse_docx(source: SourceFile) -> Parsed:
     """A Word document's text with its headings, lists and tables; images are left out."""
     try:
         made = mammoth.convert_to_html(io.BytesIO(source.content), convert_image=lambda _: [])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import cast
 
 from memserver.errors import DocumentCorrupt, DocumentEmpty, DocumentTooLarge
-from memserver.memory.parsing.base import LONGEST_TEXT, MOST_SECTIONS, Kind, Parsed, Source
+from memserver.memory.parsing.base import LONGEST_TEXT, MOST_SECTIONS, Kind, Parsed, SourceFile
 from memserver.memory.parsing.sentences import sentences
 
 _PARSERS: dict[Kind, str] = {
@@ -34,7 +34,7 @@ _PARSERS: dict[Kind, str] = {
 """Module and function for each kind; only those of a kind that comes are loaded, with their libraries."""
 
 
-def parse(source: Source) -> Parsed:
+def parse(source: SourceFile) -> Parsed:
     """A file's text with its sections and sentences.
 
     Raises:
@@ -43,7 +43,7 @@ def parse(source: Source) -> Parsed:
     module, _, function = _PARSERS[source.kind].partition(":")
     found = getattr(importlib.import_module(f"memserver.memory.parsing.{module}"), function)
     try:
-        parsed = cast("Callable[[Source], Parsed]", found)(source)
+        parsed = cast("Callable[[SourceFile], Parsed]", found)(source)
     except RecursionError as error:
         raise DocumentCorrupt("The file is nested too deeply.") from error
     if not parsed.text.strip():

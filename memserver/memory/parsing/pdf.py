@@ -11,14 +11,14 @@ from memserver.errors import (
     DocumentEncrypted,
     DocumentWithoutText,
 )
-from memserver.memory.parsing.base import Parsed, Source, TextSection, plain
+from memserver.memory.parsing.base import Parsed, SourceFile, TextSection, plain
 
 _HYPHEN = re.compile("[\x02\ufffe]\r?\n?")
 """How PDFium writes a hyphen at the end of a line: the word goes on."""
 _SHOWN_PAGES = 20
 
 
-def parse_pdf(source: Source) -> Parsed:
+def parse_pdf(source: SourceFile) -> Parsed:
     """The text of all pages.
 
     Raises:

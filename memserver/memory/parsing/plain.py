@@ -2,7 +2,7 @@
 
 import re
 
-from memserver.memory.parsing.base import SHORTEST_SENTENCE, Parsed, Source, TextSection, plain
+from memserver.memory.parsing.base import SHORTEST_SENTENCE, Parsed, SourceFile, TextSection, plain
 from memserver.memory.parsing.encoding import decode
 
 _DEFINITION = re.compile(
@@ -16,13 +16,13 @@ _DEFINITION = re.compile(
 _LONGEST_HEADING = 100
 
 
-def parse_text(source: Source) -> Parsed:
+def parse_text(source: SourceFile) -> Parsed:
     """All of it."""
     decoded = decode(source.content, source.charset)
     return Parsed(plain(decoded.text), warnings=decoded.warnings)
 
 
-def parse_code(source: Source) -> Parsed:
+def parse_code(source: SourceFile) -> Parsed:
     """All of it; the heading of a passage is the line of the definition that it stands in."""
     decoded = decode(source.content, source.charset)
     text = plain(decoded.text)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from memserver.errors import DocumentCorrupt
-from memserver.memory.parsing.base import Parsed, Source
+from memserver.memory.parsing.base import Parsed, SourceFile
 from memserver.memory.parsing.building import TextBuilder
 from memserver.memory.parsing.encoding import decode
 from memserver.memory.parsing.plain import parse_text
@@ -16,7 +16,7 @@ _LONG_CELL = 200  # characters
 _DEEPEST = 6  # levels whose keys are headings
 
 
-def parse_records(source: Source) -> Parsed:
+def parse_records(source: SourceFile) -> Parsed:
     """A record's `text`, `content`, `body` or `passage` under its `title`; of another one, all fields.
 
     A record's `tags` and `metadata` become those of its passages.
@@ -39,7 +39,7 @@ def parse_records(source: Source) -> Parsed:
     return builder.build()
 
 
-def parse_json(source: Source) -> Parsed:
+def parse_json(source: SourceFile) -> Parsed:
     """Objects of an array as rows, or as texts if they hold some; keys above them are headings."""
     decoded = decode(source.content, source.charset)
     try:

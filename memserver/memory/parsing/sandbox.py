@@ -29,7 +29,7 @@ class Sandbox:
     async def parse(
         self, content: bytes, kind: Kind, language: str = "en", charset: str = ""
     ) -> Parsed:
-        """A file's text with its sections and sentences; what is known of it is as `Source` says.
+        """A file's text with its sections and sentences; what is known of it is as `SourceFile` says.
 
         Raises:
             DocumentError: one of its kinds says why the file can't be read.

@@ -11,7 +11,7 @@ from pptx import Presentation
 from pptx.exc import PythonPptxError
 
 from memserver.errors import DocumentCorrupt
-from memserver.memory.parsing.base import Parsed, Source, plain
+from memserver.memory.parsing.base import Parsed, SourceFile, plain
 from memserver.memory.parsing.building import TextBuilder
 from memserver.memory.parsing.markup import markdown_sections, markdown_table
 
@@ -21,7 +21,7 @@ _FIELDS = {"page-number", "date-time", "header", "footer", "page"}
 _DAMAGE = (BadZipFile, LxmlError, PythonPptxError, KeyError, ValueError, AttributeError)
 
 
-def parse_pptx(source: Source) -> Parsed:
+def parse_pptx(source: SourceFile) -> Parsed:
     """Titles, texts, tables, figures of charts and diagrams, and the speaker's notes."""
     builder = TextBuilder(source.language)
     try:
@@ -38,7 +38,7 @@ def parse_pptx(source: Source) -> Parsed:
     return builder.build()
 
 
-def parse_odp(source: Source) -> Parsed:
+def parse_odp(source: SourceFile) -> Parsed:
     """Titles, texts, tables and the speaker's notes."""
     builder = TextBuilder(source.language)
     try:

@@ -11,7 +11,7 @@ from datetime import date, datetime
 import python_calamine
 
 from memserver.errors import DocumentCorrupt
-from memserver.memory.parsing.base import LONGEST_TEXT, Parsed, Source, plain
+from memserver.memory.parsing.base import LONGEST_TEXT, Parsed, SourceFile, plain
 from memserver.memory.parsing.building import TextBuilder
 from memserver.memory.parsing.containers import ZIP, protected
 from memserver.memory.parsing.encoding import decode
@@ -24,7 +24,7 @@ _WITHOUT_VALUE = re.compile(rb"<c [^>]*><f[^>]*>[^<]*</f>(?:<v\s*/>|<v></v>)?</c
 _MOST_MERGED = 100_000  # cells
 
 
-def parse_csv(source: Source) -> Parsed:
+def parse_csv(source: SourceFile) -> Parsed:
     """The rows of a table in text, whatever stands between its cells."""
     decoded = decode(source.content, source.charset)
     builder = TextBuilder(source.language, [*decoded.warnings])
@@ -53,7 +53,7 @@ def _find_delimiter(text: str) -> str:
     return max(_DELIMITERS, key=score)
 
 
-def parse_sheets(source: Source) -> Parsed:
+def parse_sheets(source: SourceFile) -> Parsed:
     """The rows of all sheets; a sheet's name is their heading."""
     builder = TextBuilder(source.language)
     try:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from memserver.errors import DocumentError
-from memserver.memory.parsing.base import Source
+from memserver.memory.parsing.base import SourceFile
 from memserver.memory.parsing.parse import parse
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     )
     answer: Mapping[str, Any]
     try:
-        parsed = parse(Source(sys.stdin.buffer.read(), **json.loads(known)))
+        parsed = parse(SourceFile(sys.stdin.buffer.read(), **json.loads(known)))
         answer = {"parsed": parsed.to_json()}
     except DocumentError as error:
         answer = _failure(error)

@@ -14,7 +14,7 @@ from memserver.errors import (
     UnsupportedDocument,
 )
 from memserver.memory.parsing import detect as detection
-from memserver.memory.parsing.base import Kind, Parsed, Source
+from memserver.memory.parsing.base import Kind, Parsed, SourceFile
 from memserver.memory.parsing.detect import detect
 from memserver.memory.parsing.parse import parse
 from memserver.memory.parsing.sandbox import Sandbox
@@ -34,7 +34,7 @@ def file(name: str) -> bytes:
 
 
 def read(content: bytes, name: str = "") -> Parsed:
-    return parse(Source(content, detect(content, name)))
+    return parse(SourceFile(content, detect(content, name)))
 
 
 def changed(name: str, **parts: bytes) -> bytes:

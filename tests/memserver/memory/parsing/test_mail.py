@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from email.message import EmailMessage
 from pathlib import Path
 
-from memserver.memory.parsing.base import Parsed, Source
+from memserver.memory.parsing.base import Parsed, SourceFile
 from memserver.memory.parsing.detect import detect
 from memserver.memory.parsing.parse import parse
 
@@ -13,7 +13,7 @@ FILES = Path(__file__).parents[3] / "data" / "documents"
 
 
 def read(content: bytes, name: str = "a.eml") -> Parsed:
-    return parse(Source(content, detect(content, name)))
+    return parse(SourceFile(content, detect(content, name)))
 
 
 def message(subject: str = "Bells", text: str = "", **headers: str) -> EmailMessage:

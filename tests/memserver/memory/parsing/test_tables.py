@@ -13,7 +13,7 @@ import pytest
 
 from memserver.errors import DocumentCorrupt, DocumentError, DocumentTooCostly, DocumentTooLarge
 from memserver.memory.parsing import building, containers
-from memserver.memory.parsing.base import Parsed, Source
+from memserver.memory.parsing.base import Parsed, SourceFile
 from memserver.memory.parsing.detect import detect
 from memserver.memory.parsing.parse import parse
 from memserver.memory.parsing.sandbox import Sandbox
@@ -26,7 +26,7 @@ NAMES = ["Number", "Name", "Street"]
 
 
 def read(content: bytes, name: str = "") -> Parsed:
-    return parse(Source(content, detect(content, name)))
+    return parse(SourceFile(content, detect(content, name)))
 
 
 def lines(parsed: Parsed) -> list[str]:
