@@ -56,10 +56,11 @@ def children() -> list[int]:
 
 
 def placed(parsed: Parsed) -> list[tuple[str, str]]:
-    """Each section's heading with the text that stands there."""
-    starts = [*(section.start for section in parsed.sections), len(parsed.text)]
+    """The heading of each section, but for rows of tables, with the text that stands there."""
+    sections = [section for section in parsed.sections if section.row is None]
+    starts = [*(section.start for section in sections), len(parsed.text)]
     texts = [parsed.text[a:b].strip() for a, b in pairwise(starts)]
-    return [(section.heading, text) for section, text in zip(parsed.sections, texts, strict=True)]
+    return [(section.heading, text) for section, text in zip(sections, texts, strict=True)]
 
 
 async def test_a_pdf_gives_its_text_by_page():
@@ -222,7 +223,7 @@ def test_the_kind_is_what_the_content_says(
             "password",
         ),
         (OLE, "a.doc", UnsupportedDocument, "2007"),
-        (zipped("xl/workbook.xml"), "a.xlsx", UnsupportedDocument, "xlsx"),
+        (zipped("xl/workbook.xml"), "a.xlsx", DocumentCorrupt, "spreadsheet is damaged"),
         (zipped("x"), "a.zip", UnsupportedDocument, "ZIP"),
         (zipped("docs/word/document.xml"), "a.zip", UnsupportedDocument, "ZIP"),
         (OLE + "WordDocument".encode("utf-16-le"), "a.doc", UnsupportedDocument, "Word file"),
