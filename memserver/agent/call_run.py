@@ -35,6 +35,7 @@ from memserver.errors import (
 )
 from memserver.llm.base import Reply
 from memserver.messages import RESERVED, CallRecord, Entry, FunctionCall, Picture, WaitsFor
+from memserver.metering import timed
 from memserver.storage.database import LazyTransaction
 from memserver.tools.foreign import cut, run_contained
 from memserver.tools.shown import take
@@ -200,7 +201,8 @@ class CallRun:
             alone=state.was_killed or state.has_died or tool.spec.name in deps.deadly,
         )
         async with state.deadline.cutting():
-            how, result, pictures = await _run(tool, call, context, deps.limits.calls)
+            with timed("tools"):
+                how, result, pictures = await _run(tool, call, context, deps.limits.calls)
         return await state.close(replace(message, pictures=pictures), how, result)
 
     async def _stop_after(self, ended: Entry) -> str | None:

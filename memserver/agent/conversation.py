@@ -34,6 +34,7 @@ from memserver.storage.calls import OpenCall
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN, Envelope, NewMessage, Posted, TurnRow
 from memserver.storage.rows import PageQuery
+from memserver.telemetry import ids
 from memserver.text import clean
 from memserver.tools.turn_request import TurnRequest
 from memserver.wire.agents import AgentOptions
@@ -154,6 +155,7 @@ class Conversation:
             [tokens] = await count_new([message], self._models.get(posted.model), self._clock())
             async with self._database.tenant(tenant) as tx:
                 await inbox.recount(tx, posted.turn, tokens)
+        ids.add(agent=agent_id, turn=posted.turn.turn)
         return posted
 
     async def import_messages(
@@ -241,7 +243,7 @@ class Conversation:
         first = turn.first_position
         seen = max(after, first if turn.kind == "message" else first + PLACES_PER_TURN - 1)
         with self._events.subscribe(turn.agent_id, turn.turn, text=text) as queue:
-            fresh = not turn.ended and self._worker.ensure_serving(turn.agent_id, tenant)
+            fresh = not turn.ended and self._worker.ensure_serving(turn.agent_id, tenant, turn.turn)
             if not fresh or turn.state != "waiting":
                 # Something may have happened before we listened: the database knows.
                 queue.put_nowait(WakeUp())

@@ -7,7 +7,7 @@ here holds a lock while a model thinks.
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
 from uuid import UUID
 
@@ -30,6 +30,7 @@ from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn
 from memserver.storage.repeating import repeat
 from memserver.storage.turn_writes import StepCommit
+from memserver.telemetry import ids
 from memserver.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,8 @@ class Worker:
         self._running: dict[UUID, int] = {}
         """The turn of each agent that runs here now."""
         self._releasing: dict[UUID, asyncio.Task[None]] = {}
+        self._requests: dict[UUID, dict[int, object]] = {}
+        """The ids of the requests here that turns were posted by, for the log, while their agent is served."""
         self._stopped = False
 
     @asynccontextmanager
@@ -79,8 +82,8 @@ class Worker:
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._release_all()
 
-    def ensure_serving(self, agent_id: UUID, tenant: str) -> bool:
-        """See to it that the agent's inbox is worked; returns at once.
+    def ensure_serving(self, agent_id: UUID, tenant: str, turn: int | None = None) -> bool:
+        """See to it that the agent's inbox is worked; returns at once. `turn` is one that the running request waits for.
 
         Returns:
             Whether that begins only now; else a turn may be under way already. A worker that was
@@ -88,6 +91,8 @@ class Worker:
         """
         if self._stopped:
             return False
+        if turn is not None and (request_id := ids.current().get("request_id")):
+            self._requests.setdefault(agent_id, {}).setdefault(turn, request_id)
         if agent_id in self._serving:
             self._rerun.add(agent_id)
             return False
@@ -117,6 +122,8 @@ class Worker:
         del self._serving[agent_id]
         again = agent_id in self._rerun
         self._rerun.discard(agent_id)
+        if not again:
+            self._requests.pop(agent_id, None)
         if self._stopped:
             return
         # Nobody has reported yet what those wait for whose turn comes after a waiting call.
@@ -155,11 +162,20 @@ class Worker:
             self._leases[agent_id] = work.lease  # committed: before, a renewal would not find it
             self._running[agent_id] = work.turn.turn
             try:
-                released = await self._attempt(work, queue)
+                with self._named(work):
+                    released = await self._attempt(work, queue)
             finally:
                 del self._running[agent_id]
             if released:
                 self._leases.pop(agent_id, None)
+
+    def _named(self, work: ClaimedTurn) -> AbstractContextManager[None]:
+        """The log says which turn runs: the task serves one after the other, and was begun by any request."""
+        turn = work.turn
+        request_id = self._requests.get(turn.agent_id, {}).pop(turn.turn, None)
+        request = {} if request_id is None else {"request_id": request_id}
+        tenant, agent = work.lease.tenant, turn.agent_id
+        return ids.bound(**request, tenant=tenant, agent=agent, turn=turn.turn)
 
     async def _attempt(self, work: ClaimedTurn, queue: list[Entry]) -> bool:
         """Run a turn. One that was taken up before is marked: it may have killed who ran it."""

@@ -22,6 +22,7 @@ from memserver.api.middleware.forwarded import Forwarded
 from memserver.api.middleware.idempotency import REPLAYED, Idempotency
 from memserver.api.middleware.methods import HeadAndOptions
 from memserver.api.middleware.rate_limit import RateLimit
+from memserver.api.middleware.request_log import REQUEST_ID, RequestLog
 from memserver.api.middleware.security_headers import SecurityHeaders
 from memserver.api.middleware.trailing_slash import TrailingSlash
 from memserver.api.openai import chat, embeddings, models, responses
@@ -40,6 +41,7 @@ from memserver.api.routes import (
     mcp_servers,
     memory,
     messages,
+    operations,
     sections,
     tenants,
     timers,
@@ -58,6 +60,7 @@ find what was said in recall storage, and keep documents in archival storage."""
 UNUSABLE = "The database can't be used as it is; the server's log says why."
 EXPOSED_HEADERS = (
     "Memserver-Turn",
+    REQUEST_ID,
     "Retry-After",
     REPLAYED,
     "X-Should-Retry",
@@ -87,6 +90,7 @@ ROUTES = (
     calls,
     keys,
     tenants,
+    operations,
     models,
     embeddings,
     health,
@@ -190,6 +194,7 @@ def _around(settings: Settings) -> list[Middleware]:
     proxies = [str(each) for each in settings.trusted_proxies]
     forwarded = Middleware(Forwarded, proxies, settings.root_path)
     return [
+        Middleware(RequestLog),
         Middleware(SecurityHeaders),
         *([cors] if settings.cors_origins else []),
         Middleware(TrailingSlash),

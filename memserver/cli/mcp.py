@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memserver.cli.options import LOGGING, read_settings
+from memserver.cli.options import logging_of, read_settings
 from memserver.settings import Settings
 from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.wiring.database import database_urls
@@ -26,7 +26,7 @@ def mcp(
     """Offer agents' memories as an MCP server on stdio, or on HTTP."""
     settings = read_settings()
     check_settings(settings)
-    logging.config.dictConfig(LOGGING)
+    logging.config.dictConfig(logging_of(settings))
     with database_urls(settings) as urls:
         asyncio.run(_mcp(settings, urls.app, (tenant, agent), http_port))
 

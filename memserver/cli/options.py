@@ -5,30 +5,22 @@ from typing import Annotated, Any
 import typer
 
 from memserver.settings import Settings
+from memserver.telemetry.logs import logging_config
+
+
+def url_option(help_: str) -> Any:  # noqa: ANN401 - as typer has it
+    """The option `--url` of every command that speaks to a server; the environment's counts for all of them."""
+    return typer.Option("--url", envvar="MEMSERVER_URL", help=help_)
+
 
 UrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        envvar="MEMSERVER_URL",
-        help="Of the server; left out: on this machine, at its port.",
-    ),
+    str | None, url_option("Of the server; left out: on this machine, at its port.")
 ]
 ApiKeyOption = Annotated[
     str | None, typer.Option("--api-key", envvar="MEMSERVER_API_KEY", help="By which it is asked.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="For scripts.")]
 
-LOGGING = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"level": "WARNING", "handlers": ["stderr"]},
-    # The pool repeats what we log ourselves, at each try to connect.
-    "loggers": {"memserver": {"level": "INFO"}, "psycopg.pool": {"level": "ERROR"}},
-}
-"""For this process and its workers alike."""
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -36,6 +28,11 @@ def read_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - of each setti
     """The settings, the command line's before the environment's."""
     given = {name: value for name, value in overrides.items() if value is not None}
     return Settings(**given)
+
+
+def logging_of(settings: Settings) -> dict[str, Any]:
+    """For this process and its workers alike."""
+    return logging_config(settings.log_level, settings.log_format, access=settings.log_requests)
 
 
 def server_url(given: str | None) -> str:

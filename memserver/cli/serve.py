@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import Multiprocess
 
 from memserver import __version__
 from memserver.api.app import create_worker_app
@@ -20,7 +19,8 @@ from memserver.api.bounded_http import BoundedHttp
 from memserver.cli.console import console
 from memserver.cli.keys import check_keys
 from memserver.cli.local_engine import local_engine
-from memserver.cli.options import LOGGING, read_settings
+from memserver.cli.options import logging_of, read_settings
+from memserver.cli.workers import Workers
 from memserver.errors import SetupError
 from memserver.local.engine.address import publish_address
 from memserver.local.engine.paths import EnginePaths
@@ -31,6 +31,8 @@ from memserver.wiring.services import check_settings
 
 GRACE_SECONDS = 5
 """What running requests get when the server has to end; their turns continue elsewhere."""
+HUNG_SECONDS = 30
+"""A worker process is killed that gives no sign for so long; one that starts on a busy machine takes more than five."""
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection, so that none sends on one that we just closed."""
 
@@ -49,7 +51,7 @@ def serve(
     check_settings(settings)
     _check_address(settings.host, settings.port)
     asyncio.run(refuse_unfit_embedder(settings))
-    logging.config.dictConfig(LOGGING)
+    logging.config.dictConfig(logging_of(settings))
     # uvicorn raises the signal again when it has shut down; this lets our own clean-up run then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     _say_where(settings)
@@ -65,13 +67,14 @@ def serve(
             host=settings.host,
             port=settings.port,
             workers=settings.workers,
-            log_config=LOGGING,
+            log_config=logging_of(settings),
             http=BoundedHttp,
             ws="none",
             server_header=False,
             proxy_headers=False,  # `Forwarded` reads them
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_worker_healthcheck=HUNG_SECONDS,
         )
         _run(config)
 
@@ -88,7 +91,7 @@ def _say_where(settings: Settings) -> None:
 def _run(config: uvicorn.Config) -> None:
     """As uvicorn.run, which gives several processes no application but one that has a name and no settings."""
     if config.workers > 1:
-        Multiprocess(config, sockets=[config.bind_socket()]).run()
+        Workers(config, sockets=[config.bind_socket()]).run()
         return
     server = uvicorn.Server(config)
     with suppress(KeyboardInterrupt):

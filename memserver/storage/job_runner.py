@@ -29,6 +29,7 @@ from memserver.storage.jobs import Handler, JobRun
 from memserver.storage.repeating import repeat
 from memserver.storage.rows import fetch_values
 from memserver.storage.watched import allow_long_statements
+from memserver.telemetry import ids
 
 logger = logging.getLogger(__name__)
 
@@ -241,7 +242,7 @@ class _Retries(BaseRetryStrategy):
 async def _run(handler: Handler, context: JobContext, tenant: str, args: JsonObject) -> None:
     job = context.job
     attempt = job.attempts + 1
-    with allow_long_statements():
+    with allow_long_statements(), ids.bound(tenant=tenant, job=job.id, job_name=job.task_name):
         await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
 
 

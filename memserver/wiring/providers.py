@@ -1,4 +1,4 @@
-"""The models and embedders of the settings, each made once: clients of endpoints, or the local ones."""
+"""The models and embedders of the settings, each made once: clients of endpoints, or the local ones; MCP servers."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +23,7 @@ from memserver.llm.admission import (
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
+from memserver.llm.overview import EndpointOverview, look_at
 from memserver.llm.requests import JsonAnswers
 from memserver.local.engine.paths import EnginePaths
 from memserver.local.engine.readiness import REMEDY, EngineReadiness
@@ -31,6 +32,7 @@ from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver.settings import Settings
+from memserver.tools.outbound.mcp import HttpServer, StdioServer
 
 
 class Models(ModelSource):
@@ -59,6 +61,10 @@ class Models(ModelSource):
     async def wait_until_ready(self) -> None:
         with suppress(ModelUnavailable):
             await self.shared.readiness.wait()
+
+    @override
+    async def inspect(self) -> EndpointOverview:
+        return await look_at(self._endpoint, self.shared, list(self._models.values()))
 
     @override
     def loading(self) -> str:
@@ -152,6 +158,16 @@ def model_endpoint(settings: Settings) -> Endpoint:
     # What kills the engine must not kill it again and again.
     retries = min(settings.llm_retries, 1)
     return replace(endpoint, title="local engine", remedy=remedy, max_retries=retries)
+
+
+def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
+    made: dict[str, StdioServer | HttpServer] = {}
+    for name, server in settings.mcp_servers.items():
+        if server.command is not None:
+            made[name] = StdioServer(server.command, server.args, server.env)
+        elif server.url is not None:
+            made[name] = HttpServer(server.url, server.headers, networks=None)
+    return made
 
 
 def check_addresses(settings: Settings) -> None:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from memserver.agent.compaction import COMPACT, CompactionJob
@@ -42,12 +43,12 @@ from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
+from memserver.storage.turn_steps import forgetting_traces
 from memserver.storage.watched import allow_long_statements
 from memserver.tools.loading import load_tools
 from memserver.tools.mcp_tools import McpConnections
 from memserver.tools.memory_tools import memory_tools
 from memserver.tools.outbound.addresses import Networks
-from memserver.tools.outbound.mcp import HttpServer, StdioServer
 from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.registry import ToolRegistry
 from memserver.tools.schedule import schedule_tool
@@ -58,6 +59,7 @@ from memserver.wiring.providers import (
     Models,
     OtherEmbedders,
     check_addresses,
+    configured_mcp_servers,
     embedding_model,
     make_embedder,
 )
@@ -106,6 +108,8 @@ class Services:
     """After which a stream that is silent has a comment."""
     cancel_on_hang_up: bool
     """Whether a turn is cancelled when the client that requested it hangs up."""
+    results_dir: Path | None
+    """With runs of evaluations and trainings."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -266,6 +270,7 @@ async def _running(
         worker.running(),
         jobs.running(),
         idempotency.running(),
+        forgetting_traces(database, settings.trace_seconds),
     ):
         yield Services(
             database=database,
@@ -286,6 +291,7 @@ async def _running(
             front_ends=FrontEnds(settings.front_end_requests, settings.agents_per_template),
             ping_seconds=settings.stream_ping_seconds,
             cancel_on_hang_up=settings.cancel_on_hang_up,
+            results_dir=settings.results_dir,
         )
 
 
@@ -319,6 +325,7 @@ def _limits(settings: Settings) -> Limits:
         pressure_alert=settings.pressure_alert,
         auto_recall=settings.auto_recall,
         auto_recall_floor=settings.auto_recall_floor,
+        trace=settings.trace,
         turn_timeout=settings.turn_timeout,
         waiting_call_seconds=settings.waiting_call_seconds,
         calls=CallLimits(
@@ -339,16 +346,6 @@ def python_tools(settings: Settings) -> list[RunnableTool]:
     """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
     ours = [*memory_tools(), schedule_tool()]
     return load_tools(settings.tools, taken=[tool.spec.name for tool in ours])
-
-
-def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
-    made: dict[str, StdioServer | HttpServer] = {}
-    for name, server in settings.mcp_servers.items():
-        if server.command is not None:
-            made[name] = StdioServer(server.command, server.args, server.env)
-        elif server.url is not None:
-            made[name] = HttpServer(server.url, server.headers, networks=None)
-    return made
 
 
 def job_handlers(

@@ -95,6 +95,8 @@ async def test_a_killed_worker_process_is_replaced_and_its_messages_are_answered
             await eventually(lambda: set(process.pids()) - set(before))
             await eventually(lambda: len(process.pids()) == len(before))
             assert victim not in process.pids()
+            died = f"Worker process {victim} has died (killed by SIGKILL); process "
+            assert died in process.log_text()
             history = await user.history(agent)
             assert await user.say(agent, "still there?") == model.given[-1]
     assert [item["text"] for item in history] == said_once(texts, model)

@@ -1,0 +1,1 @@
+"""What an operator sees of a server: its log, metrics and traces."""
