@@ -6,6 +6,11 @@ from fastapi.responses import Response
 from memserver.console import (
     agents,
     conversation,
+    endpoints,
+    keys,
+    lens,
+    operations,
+    runs,
     sections,
     side_panel,
     side_tools,
@@ -17,7 +22,20 @@ from memserver.console.routing import PageRouter, error_page
 from memserver.console.visit import VisitDep
 from memserver.errors import NotFound
 
-MODULES = (sign_in, agents, conversation, side_panel, sections, stores, side_tools)
+MODULES = (
+    sign_in,
+    lens,
+    agents,
+    conversation,
+    side_panel,
+    sections,
+    stores,
+    side_tools,
+    endpoints,
+    keys,
+    operations,
+    runs,
+)
 own = PageRouter()
 
 

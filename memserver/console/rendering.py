@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import memserver
+from memserver.console.charts import seconds
 
 STOP_REASONS = {
     "cancelled": "Stopped.",
@@ -33,7 +34,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(version=memserver.__version__, stop_reasons=STOP_REASONS)
+    made.globals.update(
+        version=memserver.__version__,
+        stop_reasons=STOP_REASONS,
+        as_seconds=seconds,
+        as_number=thousands,
+    )
     made.filters.update(
         thousands=thousands,
         moment=moment,
@@ -41,6 +47,7 @@ def _environment() -> Environment:
         as_json=as_json,
         kib=kib,
         preserved=preserved,
+        seconds=seconds,
     )
     return made
 
