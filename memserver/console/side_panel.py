@@ -29,7 +29,7 @@ def known_tab(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class WindowPart:
     """A part of the prompt as the bar shows it.
 
     Attributes:
@@ -48,11 +48,11 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class WindowBar:
     """The window in tokens: its parts, and where the agent is alerted and messages are evicted."""
 
     view: ContextView
-    segments: list[Segment]
+    segments: list[WindowPart]
 
     @property
     def alert_at(self) -> float:
@@ -77,7 +77,7 @@ LABELS = {
 }
 
 
-def bar_of(view: ContextView) -> Bar:
+def bar_of(view: ContextView) -> WindowBar:
     """The bar of a prompt: instructions and tools, which are fixed, before what changes."""
     tokens = {part.name: part.tokens for part in view.parts}
     order = [*LABELS, *(name for name in tokens if name not in LABELS)]
@@ -86,9 +86,9 @@ def bar_of(view: ContextView) -> Bar:
         if name in tokens:
             width = WIDTH * tokens[name] / max(1, view.window, view.used)
             label = LABELS.get(name, name)
-            segments.append(Segment(name, label, tokens[name], round(start, 2), round(width, 2)))
+            segments.append(WindowPart(name, label, tokens[name], round(start, 2), round(width, 2)))
             start += width
-    return Bar(view, segments)
+    return WindowBar(view, segments)
 
 
 @router.get("/agents/{agent}/side/memory")

@@ -35,7 +35,7 @@ RETRY = "retry: 1000\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class ShownStep:
+class StreamedStep:
     """What is known of one entry of the history, as events bring it part by part."""
 
     position: int
@@ -59,7 +59,7 @@ class _Turn:
     visit: Visit
     agent: UUID
     number: int
-    steps: dict[int, ShownStep] = field(default_factory=dict)
+    steps: dict[int, StreamedStep] = field(default_factory=dict)
     typing: int | None = None
 
     def show(self, event: Event) -> Iterator[str]:
@@ -109,7 +109,7 @@ class _Turn:
 
     def _step(self, position: int, **known: object) -> Iterator[str]:
         new = position not in self.steps
-        step = replace(self.steps.get(position, ShownStep(position)), **known)  # type: ignore[arg-type]
+        step = replace(self.steps.get(position, StreamedStep(position)), **known)  # type: ignore[arg-type]
         self.steps[position] = step
         self.typing = None
         yield self.frame("step", "step.html", message=step, new=new)
