@@ -1,9 +1,10 @@
 """The options of `memserver eval`, each declared once."""
 
 import json
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -120,6 +121,18 @@ class RunOptions:
     def judge(self) -> JudgeOptions:
         return JudgeOptions(self.judge_url, self.judge_model, self.judge_key)
 
+    def command(self, task: str, systems: Sequence[str]) -> str:
+        """The command that runs the same, as a shell takes it; without secrets."""
+        words = ["memserver", "eval", task, *(f"--system={name}" for name in systems)]
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name not in _NOT_SHOWN and value not in (one.default, None):
+                option = f"--{one.name.strip('_').replace('_', '-')}"
+                words += [
+                    f"{option}={each}" for each in (value if isinstance(value, list) else [value])
+                ]
+        return shlex.join(words)
+
     def for_task(self) -> TaskOptions:
         return TaskOptions(self.data, self.seed, _pairs("--set", self.set_ or ()))
 
@@ -145,6 +158,9 @@ class RunOptions:
             except ValueError:
                 options[name] = value
         return options
+
+
+_NOT_SHOWN = {"system", "api_key", "judge_key", "database_url"}
 
 
 def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
