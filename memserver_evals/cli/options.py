@@ -25,7 +25,10 @@ from memserver_evals.tasks.registry import TaskOptions, find_task
 from memserver_evals.wiring import SystemOptions
 
 DataOption = Annotated[
-    Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder with the data.")
+    Path | None,
+    typer.Option(
+        envvar="MEMSERVER_DATA", help="The folder with the data; of the task own the file."
+    ),
 ]
 JudgeUrlOption = Annotated[str | None, typer.Option(help="An endpoint that judges (…/v1).")]
 JudgeModelOption = Annotated[str | None, typer.Option(help="Its model.")]
@@ -134,7 +137,7 @@ class RunOptions:
         return shlex.join(words)
 
     def for_task(self) -> TaskOptions:
-        return TaskOptions(self.data, self.seed, _pairs("--set", self.set_ or ()))
+        return TaskOptions(self.data, self.seed, read_pairs("--set", self.set_ or ()))
 
     def for_systems(self) -> SystemOptions:
         """Without how they speak, which depends on the model."""
@@ -152,7 +155,7 @@ class RunOptions:
     def _agent(self) -> JsonObject:
         """Values are JSON where they can be, so that 256 and true are what they look like."""
         options: JsonObject = {"reply_mode": "chat"} if self.reply_mode == "chat" else {}
-        for name, value in _pairs("--agent", self.agent or ()).items():
+        for name, value in read_pairs("--agent", self.agent or ()).items():
             try:
                 options[name] = json.loads(value)
             except ValueError:
@@ -163,7 +166,7 @@ class RunOptions:
 _NOT_SHOWN = {"system", "api_key", "judge_key", "database_url"}
 
 
-def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+def read_pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in given:
         name, separated, value = each.partition("=")
