@@ -3,13 +3,13 @@
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import Response
 
-from memserver.console import agents, sign_in
+from memserver.console import agents, endpoints, keys, lens, operations, runs, sign_in
 from memserver.console.rendering import STATIC, static_file
 from memserver.console.routing import PageRouter, error_page
 from memserver.console.visit import VisitDep
 from memserver.errors import NotFound
 
-MODULES = (sign_in, agents)
+MODULES = (sign_in, agents, endpoints, keys, lens, operations, runs)
 own = PageRouter()
 
 

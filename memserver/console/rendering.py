@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import memserver
+from memserver.console.charts import seconds
 
 
 @lru_cache(maxsize=1)
@@ -23,9 +24,15 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(version=memserver.__version__)
+    made.globals.update(version=memserver.__version__, as_seconds=seconds, as_number=thousands)
     made.filters.update(
-        thousands=thousands, moment=moment, marked=marked, as_json=as_json, kib=kib, lines=lines
+        thousands=thousands,
+        moment=moment,
+        marked=marked,
+        as_json=as_json,
+        kib=kib,
+        lines=lines,
+        seconds=seconds,
     )
     return made
 
