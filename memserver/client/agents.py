@@ -73,10 +73,13 @@ class Agents(Resource[TransportT]):
 
     @method
     def list(
-        self, *, name: str | None = None, **page: Unpack[Paged[Id]]
+        self, *, name: str | None = None, search: str | None = None, **page: Unpack[Paged[Id]]
     ) -> Request[Page[Agent, UUID]]:
-        """List agents. `after` is the `next` of the page before."""
-        query = {"name": name, **page}
+        """List agents: all, the one of this `name`, or those whose names hold what is searched for.
+
+        `after` is the `next` of the page before.
+        """
+        query = {"name": name, "search": search, **page}
         return get("/agents", Page[Agent, UUID], query)
 
     all = items(list.build)
