@@ -25,7 +25,7 @@ def backup(
         Path | None, typer.Argument(help="To be written; left out: named after the time.")
     ] = None,
 ) -> None:
-    """Write the embedded database, with all tenants and agents, to a file.
+    """Write the embedded database to a file: all tenants and agents.
 
     The server may run meanwhile; the file is of one moment.
     """

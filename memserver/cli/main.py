@@ -45,7 +45,11 @@ class Commands(ExtensibleGroup):
         "migrate": Listed(
             "database:migrate", OPERATION, "Bring the database to the newest schema."
         ),
-        "backup": Listed("backup:backup", OPERATION, "Write the embedded database to a file."),
+        "backup": Listed(
+            "backup:backup",
+            OPERATION,
+            "Write the embedded database to a file: all tenants and agents.",
+        ),
         "restore": Listed(
             "backup:restore",
             OPERATION,
