@@ -56,6 +56,9 @@ class Settings(BaseSettings):
     """Whether a line of the log is for people, or a JSON object."""
     log_requests: bool = False
     """Whether the log has a line for each request."""
+    metrics: Literal["operator", "open", "off"] = "operator"
+    """Who may read /metrics, in Prometheus' form: an admin key of the tenant default; everybody, for networks where
+    nobody else is; or off: nothing is measured."""
     key_cache_seconds: float = Field(default=10, ge=0)
     """How long a process caches an API key: after so long at most a revocation by another process takes
     effect."""

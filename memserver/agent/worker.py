@@ -9,12 +9,14 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from functools import partial
+from time import perf_counter
 from uuid import UUID
 
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import abandoned, as_json
 from memserver.agent.events import EndedTurn, WakeUp
 from memserver.agent.turn import TurnRun
+from memserver.agent.turn_record import Ended, Paused
 from memserver.errors import (
     Conflict,
     DatabaseError,
@@ -31,6 +33,7 @@ from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn
 from memserver.storage.repeating import repeat
 from memserver.storage.turn_writes import StepCommit
 from memserver.telemetry import ids
+from memserver.telemetry.metrics import TURN
 from memserver.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -161,11 +164,17 @@ class Worker:
                     queue = [*await recall.queue(tx, agent_id, first, first + 1), *queue]
             self._leases[agent_id] = work.lease  # committed: before, a renewal would not find it
             self._running[agent_id] = work.turn.turn
+            self._deps.metrics.add_running(1)
+            begun = perf_counter()
             try:
                 with self._named(work):
-                    released = await self._attempt(work, queue)
+                    outcome = await self._attempt(work, queue)
             finally:
+                self._deps.metrics.add_running(-1)
                 del self._running[agent_id]
+            stop = outcome.stop if isinstance(outcome, Ended) else "requires_action"
+            self._deps.metrics.record(TURN, perf_counter() - begun, stop)
+            released = outcome.released
             if released:
                 self._leases.pop(agent_id, None)
 
@@ -177,7 +186,7 @@ class Worker:
         tenant, agent = work.lease.tenant, turn.agent_id
         return ids.bound(**request, tenant=tenant, agent=agent, turn=turn.turn)
 
-    async def _attempt(self, work: ClaimedTurn, queue: list[Entry]) -> bool:
+    async def _attempt(self, work: ClaimedTurn, queue: list[Entry]) -> Paused | Ended:
         """Run a turn. One that was taken up before is marked: it may have killed who ran it."""
         if work.turn.ended:  # cancelled before its place came
             return await self._end(work, work.turn.stop_reason or CANCELLED)
@@ -192,9 +201,9 @@ class Worker:
             "Agent %s: turn %d is given up; its process died in each of %d attempts.",
             *(work.turn.agent_id, work.turn.turn, work.turn.attempts - 1),
         )
-        released = await self._end_failed(work, abandoned())
+        ended = await self._end_failed(work, abandoned())
         await asyncio.to_thread(self._watchdog.forget, key)
-        return released
+        return ended
 
     async def _take(self, tx: Transaction, agent_id: UUID) -> ClaimedTurn | None:
         return await leases.acquire(tx, agent_id, self.name, self._lease_seconds)
@@ -208,12 +217,12 @@ class Worker:
             await self._end_failed(work, _FAULT)
             self._rerun.add(agent_id)
 
-    async def _end_failed(self, work: ClaimedTurn, failure: MemserverError) -> bool:
+    async def _end_failed(self, work: ClaimedTurn, failure: MemserverError) -> Ended:
         if work.turn.stop_reason:  # one that was answered has failed only to save something
             return await self._end(work, work.turn.stop_reason)
         return await self._end(work, "error", as_json(failure))
 
-    async def _end(self, work: ClaimedTurn, stop: str, error: JsonObject | None = None) -> bool:
+    async def _end(self, work: ClaimedTurn, stop: str, error: JsonObject | None = None) -> Ended:
         turn = work.turn
         change = StepCommit(
             turn=turn,
@@ -232,7 +241,7 @@ class Worker:
             released = await turn_writes.commit_step(tx, work.lease, change)
         ended = EndedTurn(turn.turn, turn.steps, stop, turn.usage, error)
         self._deps.events.publish(turn.agent_id, turn.turn, ended)
-        return released
+        return Ended(stop, released)
 
     async def _sweep(self) -> None:
         """Take up work that nobody serves: a dead worker's, or one whose wake-up was lost.

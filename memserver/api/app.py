@@ -13,7 +13,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 import memserver
-from memserver.api import errors, pages
+from memserver.api import errors, metrics, pages
 from memserver.api.mcp import McpEndpoint
 from memserver.api.middleware.access import Access, BodyLimit, BodyLimits
 from memserver.api.middleware.forwarded import Forwarded
@@ -118,6 +118,7 @@ def create_app(
         v1.include_router(module.router)
     app.include_router(v1)
     app.include_router(pages.router)
+    app.include_router(metrics.router)
     app.router.routes.append(mcp.route)
     # FastAPI would build them within the first request, and block every other one for some 300 ms.
     list(iter_route_contexts(app.routes))
@@ -199,7 +200,13 @@ def _middleware(settings: Settings) -> list[Middleware]:
     limit = RateLimit(settings.rate_limit, settings.rate_limit_burst)
     return [
         Middleware(HeadAndOptions),
-        Middleware(Access, limit, most_bytes, settings.cors_origins),
+        Middleware(
+            Access,
+            limit,
+            most_bytes,
+            settings.cors_origins,
+            open_metrics=settings.metrics == "open",
+        ),
         Middleware(BodyLimit, most_bytes),
         Middleware(Idempotency),
     ]

@@ -22,6 +22,7 @@ from memserver.llm.admission import (
 )
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
+from memserver.llm.observed import ObservedModel
 from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.llm.requests import JsonAnswers
 from memserver.local.engine.paths import EnginePaths
@@ -31,6 +32,7 @@ from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver.settings import Settings
+from memserver.telemetry.metrics import NO_METRICS, Recorder
 
 
 class Models(ModelSource):
@@ -38,6 +40,7 @@ class Models(ModelSource):
         self._settings = settings
         self._endpoint = model_endpoint(settings)
         self._models: dict[str | None, ChatModel] = {}
+        self._recorder = NO_METRICS
         circuit = Circuit()
         readiness = _readiness(settings, circuit)
         self.shared = SharedEndpoint(FairSemaphore(settings.llm_max_in_flight), circuit, readiness)
@@ -53,7 +56,12 @@ class Models(ModelSource):
         """The model of this name, as the tenant has it; None is the settings' own."""
         if name not in self._models:
             self._models[name] = self._make(name)
-        return QueuedModel(self._models[name], self.shared, tenant)
+        observed = ObservedModel(self._models[name], self._recorder)
+        return QueuedModel(observed, self.shared, tenant)
+
+    @override
+    def observe(self, recorder: Recorder) -> None:
+        self._recorder = recorder
 
     @override
     async def wait_until_ready(self) -> None:

@@ -43,15 +43,12 @@ from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
 from memserver.storage.watched import allow_long_statements
-from memserver.tools.loading import load_tools
+from memserver.telemetry.metrics import NO_METRICS
+from memserver.telemetry.prometheus import PrometheusMetrics
 from memserver.tools.mcp_tools import McpConnections
-from memserver.tools.memory_tools import memory_tools
 from memserver.tools.outbound.addresses import Networks
-from memserver.tools.outbound.mcp import HttpServer, StdioServer
 from memserver.tools.outbound.webhooks import WebhookSender
-from memserver.tools.registry import ToolRegistry
-from memserver.tools.schedule import schedule_tool
-from memserver.tools.tool import RunnableTool, SpecStyle
+from memserver.tools.tool import RunnableTool
 from memserver.watchdog import Watchdog
 from memserver.wiring.database import DatabaseUrls, database_urls
 from memserver.wiring.providers import (
@@ -61,6 +58,7 @@ from memserver.wiring.providers import (
     embedding_model,
     make_embedder,
 )
+from memserver.wiring.tools import configured_mcp_servers, python_tools, registry
 
 SHORTEST_IDLE = 10
 """Seconds that a transaction may be idle, however short a lease is: a busy machine may take them."""
@@ -219,19 +217,22 @@ async def assemble(
     database = _database(app_url, settings)
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     webhooks = WebhookSender(settings.tool_networks)
+    metrics = NO_METRICS if settings.metrics == "off" else PrometheusMetrics()
+    models.observe(metrics)
     mcp = McpConnections(database, configured_mcp_servers(settings), settings.tool_networks)
     deps = TurnDependencies(
         database=database,
         models=models,
         archival=archival,
         recall=_recall(settings, embedder),
-        tools=_registry(settings, tools, webhooks, mcp),
+        tools=registry(settings, tools, webhooks, mcp),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=_limits(settings),
         summary_model=settings.summary_model,
         summary_method=settings.summary_method,
         clock=clock,
+        metrics=metrics,
     )
     async with _open(database, webhooks, others), _running(settings, deps, mcp) as services:
         yield services
@@ -254,7 +255,13 @@ async def _running(
     )
     handlers = job_handlers(deps, upkeep, ingesting, settings)
     handlers |= TimerJob(database, conversation, worker).handlers
-    jobs = JobRunner(database, handlers, at_once=settings.jobs_at_once, lease_seconds=lease_seconds)
+    jobs = JobRunner(
+        database,
+        handlers,
+        at_once=settings.jobs_at_once,
+        lease_seconds=lease_seconds,
+        metrics=deps.metrics,
+    )
     idempotency = IdempotencyKeys(
         database, lease_seconds=lease_seconds, lifetime=settings.idempotency_seconds
     )
@@ -298,15 +305,6 @@ async def _open(database: Database, *others: Closing) -> AsyncIterator[None]:
         await database.close()
 
 
-def _registry(
-    settings: Settings, tools: Sequence[RunnableTool], webhooks: WebhookSender, mcp: McpConnections
-) -> ToolRegistry:
-    # Too small to think is too small for more after an answer.
-    ours = [*memory_tools(more_after_answer=not settings.llm_thought_last), schedule_tool()]
-    style = SpecStyle(settings.llm_thought_last, settings.llm_longest_text)
-    return ToolRegistry([*ours, *tools], style, webhooks, mcp)
-
-
 def _limits(settings: Settings) -> Limits:
     return Limits(
         max_steps=settings.max_steps,
@@ -330,22 +328,6 @@ def _picture_limits(settings: Settings) -> PictureLimits:
 
 def _upkeep(settings: Settings, database: Database, archival: ArchivalStorage) -> VectorUpkeep:
     return VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
-
-
-def python_tools(settings: Settings) -> list[RunnableTool]:
-    """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
-    ours = [*memory_tools(), schedule_tool()]
-    return load_tools(settings.tools, taken=[tool.spec.name for tool in ours])
-
-
-def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
-    made: dict[str, StdioServer | HttpServer] = {}
-    for name, server in settings.mcp_servers.items():
-        if server.command is not None:
-            made[name] = StdioServer(server.command, server.args, server.env)
-        elif server.url is not None:
-            made[name] = HttpServer(server.url, server.headers, networks=None)
-    return made
 
 
 def job_handlers(

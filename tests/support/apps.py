@@ -37,7 +37,14 @@ class Exchanged(Running):
         return await self.current.__aexit__(kind, error, trace)
 
 
-READ = ("request_max_bytes", "import_max_bytes", "cors_origins", "trusted_proxies", "root_path")
+READ = (
+    "request_max_bytes",
+    "import_max_bytes",
+    "cors_origins",
+    "trusted_proxies",
+    "root_path",
+    "metrics",
+)
 """Settings that the application itself reads. It gets no others: a test would notice that it reads one more."""
 _idle: dict[str, list[tuple[FastAPI, Exchanged]]] = defaultdict(list)
 
