@@ -59,6 +59,8 @@ class Settings(BaseSettings):
     metrics: Literal["operator", "open", "off"] = "operator"
     """Who may read /metrics, in Prometheus' form: an admin key of the tenant default; everybody, for networks where
     nobody else is; or off: nothing is measured."""
+    console: bool = True
+    """Whether the server has the console: pages for people, in a browser, at its address."""
     key_cache_seconds: float = Field(default=10, ge=0)
     """How long a process caches an API key: after so long at most a revocation by another process takes
     effect."""

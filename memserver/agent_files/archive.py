@@ -14,6 +14,7 @@ from memserver.agent_files.records import (
     FORMAT,
     LISTS,
     MANIFEST,
+    SINCE,
     VERSION,
     AgentRecord,
     End,
@@ -126,8 +127,10 @@ class ArchiveReader:
         self.manifest = self._read_manifest()
         self.agent = self._one(AGENT, AgentRecord)
         self._lines = self._one(END, End).lines
-        if self._lines.keys() not in (LISTS.keys(), LISTS.keys() - {"pictures"}):
-            raise AgentFileCorrupt(f"{END}: the lists are not those of version {VERSION}.")
+        version = self.manifest.version
+        needed = {name for name in LISTS if SINCE.get(name, 1) <= version}
+        if not needed <= self._lines.keys() <= LISTS.keys():
+            raise AgentFileCorrupt(f"{END}: the lists are not those of version {version}.")
 
     @property
     def vectors(self) -> Vectors | None:
@@ -140,7 +143,7 @@ class ArchiveReader:
 
     def records(self, name: str) -> Iterator[Any]:
         """The records of a list, one after another. Raises AgentFileCorrupt: it is damaged, or a record is not as it has to be."""
-        if name not in self._lines:  # older than version 4
+        if name not in self._lines:  # its version is older than that list
             return
         number = 0
         for number, line in enumerate(self._read_lines(f"{name}.jsonl"), 1):

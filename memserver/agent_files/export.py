@@ -1,15 +1,16 @@
-"""An agent as a file, in bounded memory: pages of rows become pieces of the file.
+"""An agent as a file, of one moment and in bounded memory: pages of rows become pieces of the file.
 
-What is short is read at one moment. The lists that may be long are read page by page, each page in a transaction
-of its own, so that nobody who reads slowly holds a connection: turns that have ended, with their messages, don't
-change any more. Passages may be added or deleted meanwhile; each is as it was when its page was read.
+All is read in one snapshot of the database, as fast as it comes, into a file on disk; the client gets that at its own
+pace meanwhile, so that nobody who reads slowly holds a connection.
 """
 
 import asyncio
+import os
+import tempfile
 from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 from uuid import UUID
 
 import memserver
@@ -30,11 +31,12 @@ from memserver.agent_files.records import (
     Vectors,
 )
 from memserver.agent_files.statements import PAGES, Rows, Whole
-from memserver.errors import NotFound
-from memserver.storage.database import Database
+from memserver.storage.database import Database, Transaction
 
 PAGE = 200
 """Rows of a page: what an export holds in memory."""
+PIECE = 65_536
+"""Bytes."""
 Row = Mapping[str, Any]
 
 
@@ -47,64 +49,92 @@ class Contents:
 
 
 class Export:
-    def __init__(self, database: Database, tenant: str, whole: Whole, contents: Contents) -> None:
+    """The export of an agent.
+
+    Args:
+        database: where it is.
+        tenant: whose it is.
+        agent_id: which.
+        contents: what the file has.
+        at_once: lets only so many exports read, since each has a connection of the pool to itself meanwhile.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        tenant: str,
+        agent_id: UUID,
+        contents: Contents,
+        at_once: asyncio.Semaphore,
+    ) -> None:
         self._database = database
         self._tenant = tenant
-        self._whole = whole
+        self._agent_id = agent_id
         self._contents = contents
+        self._at_once = at_once
         self._writer = ArchiveWriter()
-        self.name: str = whole.agent["name"]
-
-    @classmethod
-    async def begin(
-        cls, database: Database, tenant: str, agent_id: UUID, contents: Contents
-    ) -> "Export":
-        """Look at the agent. Raises NotFound."""
-        async with database.snapshot(tenant) as tx:
-            return cls(database, tenant, await statements.read_whole(tx, agent_id), contents)
+        self._written = 0
+        self._more = asyncio.Event()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The file, piece by piece. Raises NotFound: the agent was deleted meanwhile; the file has no end then."""
-        yield self._writer.add(MANIFEST, self._manifest())
-        yield self._writer.add(AGENT, _agent(self._whole))
-        for name in LISTS:
-            self._writer.begin(name)
-            async for rows in self._rows(name):
-                yield await asyncio.to_thread(self._write, name, rows)
-        async with self._database.tenant(self._tenant) as tx:
-            if not await statements.is_there(tx, self._whole.agent["id"]):
-                raise NotFound(
-                    "The agent was deleted while it was exported.",
-                    hint="There is nothing to export.",
-                )
-        yield self._writer.end()
+        """The file, piece by piece. Raises NotFound: there is no such agent; the file has no end then."""
+        with tempfile.TemporaryFile() as spool:
+            reading = asyncio.create_task(self._read(spool))
+            reading.add_done_callback(lambda _: self._more.set())
+            try:
+                sent, ended = 0, False
+                while not ended:
+                    await self._more.wait()
+                    self._more.clear()
+                    ended = reading.done()
+                    while sent < self._written:
+                        piece = await asyncio.to_thread(os.pread, spool.fileno(), PIECE, sent)
+                        sent += len(piece)
+                        yield piece
+                await reading
+            finally:
+                reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
 
-    def _write(self, name: str, rows: Rows) -> bytes:
+    async def _read(self, spool: IO[bytes]) -> None:
+        async with self._at_once, self._database.snapshot(self._tenant) as tx:
+            whole = await statements.read_whole(tx, self._agent_id)
+            self._keep(spool, self._writer.add(MANIFEST, self._manifest(whole)))
+            self._keep(spool, self._writer.add(AGENT, _agent(whole)))
+            for name in LISTS:
+                self._writer.begin(name)
+                async for rows in self._rows(tx, whole, name):
+                    await asyncio.to_thread(self._write, spool, name, rows)
+                    self._more.set()
+            self._keep(spool, self._writer.end())
+
+    def _keep(self, spool: IO[bytes], piece: bytes) -> None:
+        self._written += spool.write(piece)
+        spool.flush()
+
+    def _write(self, spool: IO[bytes], name: str, rows: Rows) -> None:
         """In a thread: the event loop would stand still while records become JSON."""
         kind, change = LISTS[name], _CHANGES.get(name, dict)
         changed = (change(row) for row in rows)
-        return self._writer.write(
-            [
-                kind.model_validate(
-                    {key: row[key] for key in kind.model_fields.keys() & row.keys()}
-                )
-                for row in changed
-            ]
-        )
+        records = [
+            kind.model_validate({key: row[key] for key in kind.model_fields.keys() & row.keys()})
+            for row in changed
+        ]
+        self._keep(spool, self._writer.write(records))
 
-    async def _rows(self, name: str) -> AsyncIterator[Rows]:
-        agent = self._whole.agent
+    async def _rows(self, tx: Transaction, whole: Whole, name: str) -> AsyncIterator[Rows]:
+        agent = whole.agent
         match name:
             case "sections":
-                yield self._whole.sections
+                yield whole.sections
             case "tools":
-                yield self._whole.tools
+                yield whole.tools
             case "edits":
-                for section in self._whole.sections:
+                for section in whole.sections:
                     newest = section["version"]
                     oldest = 1 if self._contents.history else newest
                     only = {"section_id": section["id"], "oldest": oldest, "newest": newest}
-                    async for rows in self._pages(name, only):
+                    async for rows in _pages(tx, name, only):
                         own = {"section": section["name"]}
                         yield [
                             {**row, **own, "own": row["agent_id"] == agent["id"]} for row in rows
@@ -113,28 +143,16 @@ class Export:
                 of_agent = {
                     "agent_id": agent["id"],
                     "collection_id": agent["collection_id"],
-                    "end": self._whole.end,
-                    "done_turn": self._whole.state["done_turn"],
+                    "end": whole.end,
+                    "done_turn": whole.state["done_turn"],
                 }
-                async for rows in self._pages(name, of_agent):
+                vectors = self._contents.vectors and name == "passages"
+                table = agent["vectors_table"] if vectors else None
+                async for rows in _pages(tx, name, of_agent, table):
                     yield rows
 
-    async def _pages(self, name: str, values: Row) -> AsyncIterator[Rows]:
-        vectors = self._contents.vectors and name == "passages"
-        table = self._whole.agent["vectors_table"] if vectors else None
-        after = PAGES[name].first
-        while True:
-            page = {**values, "after": after, "limit": PAGE}
-            async with self._database.tenant(self._tenant) as tx:
-                rows = await statements.read_page(tx, name, page, vectors_table=table)
-            if rows:
-                yield rows
-            if not rows or (len(rows) < PAGE and name != "pictures"):
-                return
-            after = rows[-1][PAGES[name].key]
-
-    def _manifest(self) -> Manifest:
-        agent = self._whole.agent
+    def _manifest(self, whole: Whole) -> Manifest:
+        agent = whole.agent
         return Manifest(
             format=FORMAT,
             version=VERSION,
@@ -146,13 +164,29 @@ class Export:
         )
 
 
+async def _pages(
+    tx: Transaction, name: str, values: Row, vectors_table: str | None = None
+) -> AsyncIterator[Rows]:
+    after = PAGES[name].first
+    while True:
+        page = {**values, "after": after, "limit": PAGE}
+        rows = await statements.read_page(tx, name, page, vectors_table=vectors_table)
+        if rows:
+            yield rows
+        if not rows or (len(rows) < PAGE and name != "pictures"):
+            return
+        after = rows[-1][PAGES[name].key]
+
+
 def _agent(whole: Whole) -> AgentRecord:
     fields = AgentRecord.model_fields.keys() - {"state", "collections"}
-    state = {**whole.state, "queue_start": min(whole.state["queue_start"], whole.end)}
+    state = whole.state
+    if state["queue_start"] > whole.end:  # a turn that runs has evicted messages of its own
+        state = {**state, "queue_start": state["summarised"]}
     return AgentRecord(
         **{name: whole.agent[name] for name in fields},
         collections=whole.collections,
-        state=State(**state),
+        state=State(**{name: state[name] for name in State.model_fields}),
     )
 
 

@@ -26,6 +26,7 @@ from memserver.agent_files.records import (
     MessageRecord,
     PassageRecord,
     SectionRecord,
+    TimerRecord,
 )
 from memserver.agent_files.source import AgentSource, Note
 from memserver.agent_files.tool_grants import ToolGrants
@@ -35,13 +36,17 @@ from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.chunking import embed_whole
 from memserver.memory.language import with_languages
 from memserver.memory.pictures import PictureLimits, from_bytes
+from memserver.memory.timers import MOST as MOST_TIMERS
+from memserver.memory.timers import keep_timer
 from memserver.messages import JsonObject
 from memserver.storage import collections, passages, pictures
 from memserver.storage.agents import AgentRow
 from memserver.storage.agents import get as get_agent
 from memserver.storage.database import Database, Transaction
+from memserver.storage.erasure import rewriting_job
 from memserver.storage.ids import new_id
 from memserver.storage.inbox import PLACES_PER_TURN
+from memserver.storage.jobs import defer
 from memserver.storage.passages import NewPassage
 
 MOST_TOOLS = 1000
@@ -116,6 +121,7 @@ class AgentImporter:
                     await writing.history()
                     await writing.pictures()
                     await writing.passages(spool, model, dimension)
+                    await writing.timers()
                     await writing.state()
                     agent = await get_agent(tx, writing.agent_id)
                 imported = Imported(
@@ -167,6 +173,8 @@ class _Writing:
     collection_id: UUID = field(default_factory=new_id)
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
+    summarised: int = 0
+    outdated: bool = False
 
     async def agent(self, model: str, dimension: int, stored_options: JsonObject) -> None:
         record = self.source.agent
@@ -233,6 +241,12 @@ class _Writing:
         end = (self.source.agent.state.done_turn + 1) * PLACES_PER_TURN
         async for batch in self._batches("summaries"):
             await self._insert("summaries", batch)
+            self.summarised = max(self.summarised, *(each.until for each in batch))
+            self.outdated |= any(each.outdated for each in batch)
+        if max(self.summarised, self.source.agent.state.queue_start) > end:
+            raise AgentFileCorrupt(
+                "The file contradicts itself: a summary, or the prompt's beginning, stands after the last turn."
+            )
         async for batch in self._batches("turns"):
             if any(each.turn * PLACES_PER_TURN >= end for each in batch):
                 raise AgentFileCorrupt("turns.jsonl: a turn stands after the last one.")
@@ -241,6 +255,11 @@ class _Writing:
             _check_messages(batch, end)
             rows = await asyncio.to_thread(_dump, batch)
             await statements.insert_messages(self.tx, self.tenant, self.agent_id, rows)
+        if (lost := await statements.find_lost_message(self.tx, self.agent_id)) is not None:
+            raise AgentFileCorrupt(
+                f"messages.jsonl: position {lost} is in no turn of turns.jsonl.",
+                hint="The file is not of one moment; export the agent again.",
+            )
 
     async def _insert(self, name: str, batch: Sequence[FileRecord]) -> None:
         rows = await asyncio.to_thread(_dump, batch)
@@ -281,11 +300,29 @@ class _Writing:
             if len(stored) < len(new):
                 raise AgentFileCorrupt("passages.jsonl: two passages have the same id.")
 
+    async def timers(self) -> None:
+        timers: list[TimerRecord] = list(islice(self.source.records("timers"), MOST_TIMERS + 1))
+        if len(timers) > MOST_TIMERS:
+            raise AgentFileCorrupt(f"timers.jsonl: it has more than {MOST_TIMERS} lines.")
+        for each in timers:
+            await keep_timer(self.tx, self.tenant, self.agent_id, each.text, each.due)
+        self.counts["timers"] = len(timers)
+
     async def state(self) -> None:
-        record = self.source.agent
-        await statements.set_state(
-            self.tx, self.agent_id, record.state.model_dump(), self.counts["messages"]
-        )
+        state = self.source.agent.state.model_dump()
+        if state["queue_start"] < self.summarised:
+            self.notes.append(
+                Note(
+                    "summary",
+                    "",
+                    "It covers messages that were still in the prompt: the file was not of one moment. "
+                    "They are found by search, and the prompt begins after them.",
+                )
+            )
+            state["queue_start"] = self.summarised
+        await statements.set_state(self.tx, self.agent_id, state, self.counts["messages"])
+        if self.outdated:
+            await defer(self.tx, rewriting_job(self.tenant, self.agent_id))
 
     async def _batches(self, name: str) -> AsyncIterator[list[Any]]:
         records = self.source.records(name)

@@ -19,7 +19,7 @@ from memserver.storage.tools import DefinitionKind
 from memserver.text import MOST_METADATA, is_within
 
 FORMAT = "memserver-agent"
-VERSION = 4
+VERSION = 5
 MANIFEST = "manifest.json"
 END = "end.json"
 
@@ -161,7 +161,10 @@ class ToolRecord(FileRecord):
 
 
 class SummaryRecord(FileRecord):
-    """A version of the recursive summary: of what stands before position `until`."""
+    """A version of the recursive summary: of what stands before position `until`.
+
+    `outdated`: messages that it had taken up were deleted, and it was not written again yet.
+    """
 
     until: Number
     text: str
@@ -169,6 +172,7 @@ class SummaryRecord(FileRecord):
     evicted: Small
     method: Literal["model", "extractive"]
     failure: str | None = None
+    outdated: bool = False
     created_at: Time
 
 
@@ -257,6 +261,13 @@ class PassageRecord(FileRecord):
     vector: str | None = None
 
 
+class TimerRecord(FileRecord):
+    """A text that becomes an event at its time."""
+
+    text: Annotated[str, StringConstraints(min_length=1)]
+    due: Time
+
+
 LISTS: dict[str, type[FileRecord]] = {
     "sections": SectionRecord,
     "edits": EditRecord,
@@ -266,8 +277,11 @@ LISTS: dict[str, type[FileRecord]] = {
     "messages": MessageRecord,
     "passages": PassageRecord,
     "pictures": PictureRecord,
+    "timers": TimerRecord,
 }
 """The lists of a file in their order; each is a member NAME.jsonl."""
+SINCE = {"pictures": 4, "timers": 5}
+"""The versions of the format that the later lists came with."""
 
 
 class End(FileRecord):

@@ -1,7 +1,7 @@
 """Agents as a whole: reading all that one has, page by page, and writing it for a new one.
 
 Owns the statements; what is in an agent file, and in which order, is this room's other files' business. Only turns that have
-ended are read: their rows don't change any more, so that pages read one after another belong together.
+ended are read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,7 +46,7 @@ PAGES = {
     "summaries": Pages(
         "until",
         -1,
-        """SELECT until, text, tokens, evicted, method, failure, created_at FROM summaries
+        """SELECT until, text, tokens, evicted, method, failure, outdated, created_at FROM summaries
            WHERE agent_id = %(agent_id)s AND until > %(after)s AND until <= %(end)s
            ORDER BY until LIMIT %(limit)s""",
     ),
@@ -86,6 +86,12 @@ PAGES = {
            FROM passages WHERE collection_id = %(collection_id)s AND id > %(after)s
            ORDER BY id LIMIT %(limit)s""",
     ),
+    "timers": Pages(
+        "id",
+        UUID(int=0),
+        """SELECT id, text, due FROM timers
+           WHERE agent_id = %(agent_id)s AND id > %(after)s ORDER BY id LIMIT %(limit)s""",
+    ),
 }
 
 
@@ -121,8 +127,11 @@ async def read_whole(tx: Transaction, agent_id: UUID) -> Whole:
     [state] = await _all(
         tx,
         """SELECT done_turn, queue_start, pressure_warned, token_scale, token_scale_model,
-                  memory_edited_at, stats_messages, stats_edited_at
-           FROM agent_state WHERE agent_id = %s""",
+                  memory_edited_at, stats_messages, stats_edited_at,
+                  coalesce((SELECT max(until) FROM summaries y
+                            WHERE y.agent_id = s.agent_id AND y.until <= (s.done_turn + 1) * 1000), 0)
+                      AS summarised
+           FROM agent_state s WHERE agent_id = %s""".replace("1000", str(PLACES_PER_TURN)),
         agent_id,
     )
     attached = await _all(
@@ -149,10 +158,6 @@ async def read_whole(tx: Transaction, agent_id: UUID) -> Whole:
         agent_id,
     )
     return Whole(found[0], state, [each["name"] for each in attached], sections, tools)
-
-
-async def is_there(tx: Transaction, agent_id: UUID) -> bool:
-    return bool(await _all(tx, "SELECT 1 FROM agents WHERE id = %s", agent_id))
 
 
 async def read_page(
@@ -268,9 +273,9 @@ INSERTS = {
            VALUES (%(section_id)s, %(version)s, %(tenant)s, %(text)s, %(actor)s, %(agent_id)s,
                    %(position)s, %(restores)s, %(created_at)s)""",
     "summaries": """INSERT INTO summaries (agent_id, until, tenant, text, tokens, evicted, method, failure,
-                                  created_at)
+                                  outdated, created_at)
            VALUES (%(agent_id)s, %(until)s, %(tenant)s, %(text)s, %(tokens)s, %(evicted)s, %(method)s,
-                   %(failure)s, %(created_at)s)""",
+                   %(failure)s, %(outdated)s, %(created_at)s)""",
     "turns": """INSERT INTO turns (agent_id, turn, tenant, kind, state, steps, attempts, stop_reason, error,
                prompt_tokens, completion_tokens, cached_tokens, idempotency_key, fingerprint, posted_by,
                created_at, started_at, finished_at)
@@ -293,6 +298,20 @@ async def insert_rows(
     if rows:
         async with tx.cursor() as cursor:
             await cursor.executemany(INSERTS[name].encode(), [{**shared, **row} for row in rows])
+
+
+async def find_lost_message(tx: Transaction, agent_id: UUID) -> int | None:
+    """The position of a message that is in no turn, if there is one."""
+    found = await _all(
+        tx,
+        f"""SELECT m.position FROM messages m
+            WHERE m.agent_id = %s AND NOT EXISTS (
+                SELECT FROM turns t WHERE t.agent_id = %s AND t.turn = m.position / {PLACES_PER_TURN})
+            LIMIT 1""",
+        agent_id,
+        agent_id,
+    )
+    return found[0]["position"] if found else None
 
 
 async def insert_messages(

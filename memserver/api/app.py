@@ -4,6 +4,8 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing import parent_process
 from threading import Thread
 
@@ -66,6 +68,8 @@ EXPOSED_HEADERS = (
 )
 """What a page's script may read of an answer beside its content."""
 # A request is compared with one route after the other: those of turns come first.
+CONSOLE = "memserver.console"
+"""A room of its own, without which the server runs, too."""
 ROUTES = (
     messages,
     chat,
@@ -119,6 +123,9 @@ def create_app(
     app.include_router(v1)
     app.include_router(pages.router)
     app.include_router(metrics.router)
+    app.state.console = settings.console and find_spec(CONSOLE) is not None
+    if app.state.console:
+        import_module(f"{CONSOLE}.app").install(app)
     app.router.routes.append(mcp.route)
     # FastAPI would build them within the first request, and block every other one for some 300 ms.
     list(iter_route_contexts(app.routes))

@@ -9,7 +9,7 @@ from string import Template
 
 from fastapi import APIRouter, Request
 from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 
 import memserver
 
@@ -33,6 +33,10 @@ _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 HOME = Template(Path(__file__).with_name("home.html").read_text(encoding="utf-8"))
 
 
+CONSOLE = "/console"
+"""Whose pages ask the API with the caller's own key, or lead to where one is entered."""
+
+
 def looks_for_oauth(path: str) -> bool:
     return path in OAUTH or path.startswith(_BELOW_OAUTH)
 
@@ -49,6 +53,8 @@ def is_looked_for(path: str) -> bool:
 async def show_home(request: Request) -> Response:
     """Where to go from here: a page for browsers, JSON for others."""
     if "text/html" in request.headers.get("accept", ""):
+        if request.app.state.console:
+            return RedirectResponse(f"{request.scope.get('root_path', '')}/console/agents", 303)
         url = str(request.base_url).rstrip("/")
         return _page(HOME.substitute(url=url, version=memserver.__version__))
     return JSONResponse({"name": "memserver", "version": memserver.__version__, **LINKS})

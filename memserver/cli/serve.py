@@ -27,6 +27,7 @@ from memserver.errors import SetupError
 from memserver.local.engine.address import publish_address
 from memserver.local.engine.paths import EnginePaths
 from memserver.telemetry.prometheus import SHARED_FOLDER
+from memserver.settings import Settings
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import refuse_unfit_embedder
 from memserver.wiring.services import check_settings
@@ -56,7 +57,7 @@ def serve(
     logging.config.dictConfig(logging_of(settings))
     # uvicorn raises the signal again when it has shut down; this lets our own clean-up run then.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    console.print(f"memserver {__version__} on http://{settings.host}:{settings.port}/docs")
+    _say_where(settings)
     with ExitStack() as stack:
         if settings.workers > 1 and settings.metrics != "off":
             folder = stack.enter_context(TemporaryDirectory(prefix="memserver-metrics-"))
@@ -82,6 +83,15 @@ def serve(
             timeout_worker_healthcheck=HUNG_SECONDS,
         )
         _run(config)
+
+
+def _say_where(settings: Settings) -> None:
+    """The console's address before all else: it is where to begin."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host, settings.host)
+    address = f"http://{host}:{settings.port}"
+    if settings.console:
+        console.print(f"Open the console in a browser: {address}/")
+    console.print(f"memserver {__version__} on {address}/docs")
 
 
 def _run(config: uvicorn.Config) -> None:

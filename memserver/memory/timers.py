@@ -31,7 +31,14 @@ async def set_timer(
             f"The agent has {MOST:,} timers, which is the most.",
             hint="Delete some by DELETE /v1/agents/{agent}/timers/{timer_id}.",
         )
-    timer = await timers.add(tx, tenant, agent_id, words, due)
+    return await keep_timer(tx, tenant, agent_id, words, due)
+
+
+async def keep_timer(
+    tx: Transaction, tenant: str, agent_id: UUID, text: str, due: datetime
+) -> TimerRow:
+    """Store a timer that was set well, here or elsewhere; one whose time is over goes off at once."""
+    timer = await timers.add(tx, tenant, agent_id, text, due)
     named = {"timer_id": str(timer.id)}
     await jobs.defer(tx, Job(JOB, tenant, named, key=str(timer.id), due=due))
     return timer

@@ -121,6 +121,9 @@ INSERT INTO summaries (agent_id, until, tenant, text, tokens, evicted, method, f
 SELECT agent_id, %(new_start)s, tenant, %(summary)s, %(tokens)s, %(evicted)s, %(method)s,
        %(failure)s
 FROM held
+ON CONFLICT (agent_id, until) DO UPDATE SET  -- of an agent whose file an older memserver had imported
+    text = excluded.text, tokens = excluded.tokens, evicted = excluded.evicted,
+    method = excluded.method, failure = excluded.failure, outdated = false
 """
 
 

@@ -96,6 +96,8 @@ class Services:
     """Private networks that webhooks and MCP servers may be in."""
     import_max_bytes: int
     """Size of an agent file."""
+    exports: asyncio.Semaphore
+    """How many agents are exported at the same time: each has a connection to itself."""
     front_ends: FrontEnds
     pictures: PictureLimits
     ping_seconds: float
@@ -286,6 +288,7 @@ async def _running(
             mcp=mcp,
             networks=settings.tool_networks,
             import_max_bytes=settings.import_max_bytes,
+            exports=asyncio.Semaphore(max(1, settings.database_pool_size // 4)),
             pictures=_picture_limits(settings),
             front_ends=FrontEnds(settings.front_end_requests, settings.agents_per_template),
             ping_seconds=settings.stream_ping_seconds,

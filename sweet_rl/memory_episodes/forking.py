@@ -126,9 +126,8 @@ async def _fork(played: Play, saved: bytes, place: int, calls: list[Reply], stat
 
 
 async def export_copy(stage: Stage, agent: UUID) -> bytes:
-    export = await Export.begin(
-        stage.services.database, TENANT, agent, Contents(history=True, vectors=True)
-    )
+    services, contents = stage.services, Contents(history=True, vectors=True)
+    export = Export(services.database, TENANT, agent, contents, services.exports)
     return b"".join([piece async for piece in export.pieces()])
 
 

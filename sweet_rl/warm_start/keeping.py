@@ -60,7 +60,7 @@ class ChainsBesideChat(Chains):
         reached = _log_probabilities(base, ids, wanted)
         lost = kl_div(reached, target, reduction="sum", log_target=True) / max(1, learnt)
         (WEIGHT * lost).backward()
-        return lost.item()
+        return float(lost.item())
 
 
 def _log_probabilities(model: Model, ids: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:

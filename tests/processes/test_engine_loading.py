@@ -85,7 +85,8 @@ async def test_messages_posted_while_the_engine_loads_are_answered_when_it_is_re
             assert await model_detail(user) == "memserver-small, mode json_schema"
         await ready(process, times=1)
         printed = process.log_text()
-    first, loading, *_ = printed.splitlines()
+    console, first, loading, *_ = printed.splitlines()
+    assert console.endswith(f" http://127.0.0.1:{process.port}/")
     assert first.endswith(f"on http://127.0.0.1:{process.port}/docs")
     assert loading == "The local model is loading; messages wait for it."
     assert "is not asked for" not in printed  # the circuit stayed closed

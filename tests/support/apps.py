@@ -38,6 +38,7 @@ class Exchanged(Running):
 
 
 READ = (
+    "console",
     "request_max_bytes",
     "import_max_bytes",
     "cors_origins",

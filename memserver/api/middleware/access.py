@@ -25,7 +25,7 @@ from memserver.api.middleware.origin import (
     read_headers,
 )
 from memserver.api.middleware.rate_limit import RateLimit
-from memserver.api.pages import ASSETS, is_looked_for
+from memserver.api.pages import ASSETS, CONSOLE, is_looked_for
 from memserver.api.paths import route_path
 from memserver.errors import (
     Forbidden,
@@ -47,7 +47,7 @@ ADMIN = ("/v1/keys", "/v1/tenants", METRICS)
 """Paths, with all below them, that need the scope admin."""
 MCP = "/mcp"
 """Where other agents use the memories. What a call changes needs the scope write, which its tool looks at."""
-IMPORT = "/v1/agents/import"
+IMPORTS = ("/v1/agents/import", f"{CONSOLE}/agents/import")
 """Whose body is a file that is written to disk, and may be large."""
 MAKE_A_KEY = "memserver keys create NAME makes a key."
 
@@ -74,11 +74,15 @@ ANYBODY = Caller(DEFAULT_TENANT, frozenset({"read", "write", "admin"}), None)
 
 def required_scope(method: str, path: str) -> KeyScope | None:
     """What a key must allow for this request; None: it needs no key."""
-    if path in OPEN or is_looked_for(path):
+    if path in OPEN or is_below(path, CONSOLE) or is_looked_for(path):
         return None
-    if any(path == root or path.startswith(f"{root}/") for root in ADMIN):
+    if any(is_below(path, root) for root in ADMIN):
         return "admin"
     return "read" if method in READING or path == MCP else "write"
+
+
+def is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root}/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class BodyLimits:
     imported: int
 
     def of(self, path: str) -> int:
-        return self.imported if path == IMPORT else self.usual
+        return self.imported if path in IMPORTS else self.usual
 
 
 class BodyLimit:
@@ -100,7 +104,7 @@ class BodyLimit:
         self._imported = RequestBodyLimitMiddleware(app, most_bytes.imported)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        imported = scope["type"] == "http" and route_path(scope) == IMPORT
+        imported = scope["type"] == "http" and route_path(scope) in IMPORTS
         await (self._imported if imported else self._usual)(scope, receive, send)
 
 

@@ -21,6 +21,7 @@ from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replay
 from memserver.api.schemas.agents import UniqueName
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
+from memserver.storage import agents
 from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
 from memserver.text import clean
@@ -52,9 +53,10 @@ async def export_agent(
     ] = False,
 ) -> StreamingResponse:
     """Export an agent with its whole memory as an agent file. What waits in its inbox is left out."""
+    async with services.database.tenant(tenant) as tx:
+        name = quote(f"{(await agents.get(tx, agent_id)).name}.zip", safe="")
     contents = Contents(history=history, vectors=vectors)
-    export = await Export.begin(services.database, tenant, agent_id, contents)
-    name = quote(f"{export.name}.zip", safe="")
+    export = Export(services.database, tenant, agent_id, contents, services.exports)
     return StreamingResponse(
         export.pieces(),
         media_type=MEDIA_TYPE,

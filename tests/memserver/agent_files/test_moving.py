@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from memserver.agent_files.export import Contents, Export
-from memserver.agent_files.records import LISTS, AgentRecord, State
+from memserver.agent_files.records import LISTS, VERSION, AgentRecord, State
 from memserver.errors import NotFound
 from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.testing.hashing_embedder import HashingEmbedder
@@ -281,7 +281,7 @@ async def test_files_that_are_newer_too_large_or_none_have_codes_of_their_own(
     database: OneDatabase,
 ) -> None:
     newer = smallest()
-    newer["manifest.json"] = {"format": "memserver-agent", "version": 5, "colour": "red"}
+    newer["manifest.json"] = {"format": "memserver-agent", "version": VERSION + 1, "colour": "red"}
     newer["agent.json"] = {"what": "ever"}
     bomb = with_messages(1)
     bomb["messages.jsonl"][0]["text"] = "x" * 200_000
@@ -468,27 +468,24 @@ async def test_twenty_thousand_messages_move_in_bounded_memory(database: OneData
     assert exported < 10_000_000
 
 
-async def test_the_export_of_an_agent_that_is_deleted_meanwhile_has_no_end(
+async def test_an_agent_that_is_deleted_while_it_is_exported_is_in_the_file_whole(
     database: OneDatabase,
 ) -> None:
     async with serving(database, talkative()) as server:
         agent = await lived(server)
-        export_ = await Export.begin(
-            server.services.database, DEFAULT_TENANT, UUID(agent), Contents()
+        at_once = asyncio.Semaphore(1)
+        exporting = Export(
+            server.services.database, DEFAULT_TENANT, UUID(agent), Contents(), at_once
         )
-        pieces = export_.pieces()
+        pieces = exporting.pieces()
         got = await anext(pieces)
         await server.http.delete(f"/v1/agents/{agent}")
-
-        async def read_on() -> None:
-            nonlocal got
-            async for piece in pieces:
-                got += piece
-
+        async for piece in pieces:
+            got += piece
+        assert (await import_file(server, got)).status_code == 201
+        gone = Export(server.services.database, DEFAULT_TENANT, UUID(agent), Contents(), at_once)
         with pytest.raises(NotFound):
-            await read_on()
-        answer = await import_file(server, got)
-        assert answer.json()["error"]["code"] == "agent_file_corrupt"
+            await anext(gone.pieces())
 
 
 async def test_a_large_collection_comes_with_its_index_requested(database: OneDatabase) -> None:
@@ -530,7 +527,8 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
         {"section": "a", "version": 1, "text": "", "actor": "import", "created_at": at[3]},
     ]  # fmt: skip
     values["summaries.jsonl"] = [
-        {"until": 2000, "text": "s", "tokens": 1, "evicted": 10, "method": "model", "created_at": at[4]},
+        {"until": 2000, "text": "s", "tokens": 1, "evicted": 10, "method": "model", "outdated": True,
+         "created_at": at[4]},
         {"until": 3000, "text": "It was about tea.", "tokens": 5, "evicted": 10, "method": "extractive",
          "failure": "f", "created_at": at[5]},
     ]  # fmt: skip
@@ -561,6 +559,7 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
         "number": 8,
         "updated_at": at[7],
     }
+    values["timers.jsonl"] = [{"text": "t", "due": "2099-01-01T00:00:00Z"}]
     picture = {"digest": sha256(png()).hexdigest(), "data": b64encode(png()).decode()}
     values["pictures.jsonl"] = [picture]
     async with serving(database, ScriptedModel()) as server:
@@ -610,6 +609,6 @@ async def test_the_reply_mode_of_a_version_2_file_is_read_by_its_old_name(
         stored = server.rows("SELECT options ->> 'protocol' FROM agents")
     assert imported["options"]["reply_mode"] == "chat"
     assert stored == [("chat",)]
-    assert again["manifest.json"]["version"] == 4
+    assert again["manifest.json"]["version"] == VERSION
     options = again["agent.json"]["options"]
     assert (options["reply_mode"], "protocol" in options) == ("chat", False)

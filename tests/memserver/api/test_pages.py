@@ -21,7 +21,7 @@ async def links(server: Server, path: str) -> list[str]:
 async def test_all_that_the_pages_load_comes_from_the_server_itself_and_needs_no_key(
     database: OneDatabase,
 ) -> None:
-    async with serving(database, ScriptedModel()) as server:
+    async with serving(database, ScriptedModel(), console=False) as server:
         await server.create_key(scopes=["admin"])
         found = [each for path in ("/", "/docs", "/docs/") for each in await links(server, path)]
         assert len(found) >= 12
@@ -43,7 +43,7 @@ async def test_all_that_the_pages_load_comes_from_the_server_itself_and_needs_no
 
 
 async def test_the_first_page_says_what_this_is_and_where_to_go(database: OneDatabase) -> None:
-    async with serving(database, ScriptedModel()) as server:
+    async with serving(database, ScriptedModel(), console=False) as server:
         page = await server.http.get("/", headers=BROWSER)
         other = await server.http.get("/")
     assert page.headers["content-type"].startswith("text/html")

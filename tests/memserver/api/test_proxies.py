@@ -27,7 +27,9 @@ def from_address(server: Server, address: str, **headers: str) -> httpx2.AsyncCl
 
 
 async def test_what_a_proxy_says_counts_from_a_trusted_one_alone(database: OneDatabase) -> None:
-    async with serving(database, ScriptedModel(), trusted_proxies="10.0.0.0/8") as server:
+    async with serving(
+        database, ScriptedModel(), trusted_proxies="10.0.0.0/8", console=False
+    ) as server:
         await server.operate()
         for address, base in [
             (PROXY, "https://memory.example/memory"),
@@ -44,7 +46,7 @@ async def test_what_a_proxy_says_counts_from_a_trusted_one_alone(database: OneDa
 async def test_of_several_values_the_nearest_proxys_counts_and_a_bad_one_is_refused(
     database: OneDatabase,
 ) -> None:
-    async with serving(database, ScriptedModel(), trusted_proxies=PROXY) as server:
+    async with serving(database, ScriptedModel(), trusted_proxies=PROXY, console=False) as server:
         several = {"X-Forwarded-Host": "evil.example, memory.example"}
         async with from_address(server, PROXY, **several) as http:
             page = await http.get("/", headers={"Accept": "text/html"})

@@ -291,7 +291,7 @@ async def test_every_answer_says_to_browsers_what_they_may_do_with_it(
         broken = await http.get("/v1/agents")
         monkeypatch.undo()
         answers = {
-            "a page": await http.get("/", headers={"Accept": "text/html"}),
+            "a page": await http.get("/console/agents"),
             "the docs": await http.get("/docs"),
             "a script": await http.get("/docs/swagger-ui-bundle.js"),
             "json": await http.get("/v1/agents"),
