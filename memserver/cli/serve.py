@@ -26,8 +26,8 @@ from memserver.cli.workers import Workers
 from memserver.errors import SetupError
 from memserver.local.engine.address import publish_address
 from memserver.local.engine.paths import EnginePaths
-from memserver.telemetry.prometheus import SHARED_FOLDER
 from memserver.settings import Settings
+from memserver.telemetry.prometheus import SHARED_FOLDER
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import refuse_unfit_embedder
 from memserver.wiring.services import check_settings

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from memserver.telemetry.metrics import MEASURES, Measure, Recorder
 
+prometheus_client.disable_created_metrics()  # a second series for each, which nobody reads
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 Gauges = dict[str, tuple[str, dict[tuple[tuple[str, str], ...], float]]]
 """By name: what it is, and its values by their labels."""

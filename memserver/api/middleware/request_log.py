@@ -54,6 +54,8 @@ def _measure(scope: Scope, status: int, seconds: float) -> None:
     services = getattr(scope["app"].state, "services", None)
     if services is not None:
         route = getattr(scope.get("route"), "path_format", "")  # none: there is no such path
+        if scope["path"].startswith("/v1/") and route:
+            route = f"/v1{route}"  # it knows nothing of the router that has included it
         method = scope["method"] if scope["method"] in METHODS else "_OTHER"
         labels = (method, route, str(status))
         services.deps.metrics.record(REQUEST, seconds, *labels)
