@@ -246,6 +246,13 @@ class Settings(BaseSettings):
     agent says otherwise."""
     auto_recall_floor: float = Field(default=0.3, ge=0, le=1)
     """Cosine similarity from which on such a search shows a message; one that shares words is shown too."""
+    results_dir: Path | None = None
+    """A folder with runs of `memserver eval` and `memserver train`, which the operator can read over the API."""
+    trace: bool = False
+    """Whether each step's prompt is stored as it was sent, with the model's raw reply, unless the agent says otherwise;
+    some 10 kB a step."""
+    trace_seconds: float = Field(default=604_800, gt=0, le=315_360_000)
+    """How long those are kept; a week, unless set."""
     turn_timeout: float = Field(default=600, gt=0)
     """How long a turn may take from its start, waiting for the model included; an import has no limit."""
     lease_seconds: float = Field(default=15, gt=0)

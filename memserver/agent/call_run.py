@@ -36,6 +36,7 @@ from memserver.errors import (
 )
 from memserver.llm.base import Reply
 from memserver.messages import RESERVED, CallRecord, Entry, FunctionCall, Picture, WaitsFor
+from memserver.metering import timed
 from memserver.storage.database import LazyTransaction
 from memserver.telemetry.metrics import TOOL
 from memserver.tools.foreign import cut, run_contained
@@ -203,7 +204,8 @@ class CallRun:
         )
         start = perf_counter()
         async with state.deadline.cutting():
-            how, result, pictures = await _run(tool, call, context, deps.limits.calls)
+            with timed("tools"):
+                how, result, pictures = await _run(tool, call, context, deps.limits.calls)
         deps.metrics.record(TOOL, perf_counter() - start, tool.kind, how)
         return await state.close(replace(message, pictures=pictures), how, result)
 

@@ -88,6 +88,11 @@ class PromptParts:
     budget: Budget
     order: PromptOrder
 
+    def tokens(self, queue: Sequence[Entry]) -> dict[str, int]:
+        """The tokens of each part, and of the messages with what surrounds all of them."""
+        counted = {part.name: part.tokens for part in self.parts}
+        return {**counted, "queue": self.budget.used(queue) - sum(counted.values())}
+
     def messages(self, queue: Sequence[PromptMessage]) -> list[PromptMessage]:
         after = {"working_context"} if self.order == "working_context_last" else set()
         texts = [part for part in self.parts[:-1] if part.text]

@@ -8,6 +8,7 @@ from typing import Protocol
 from memserver.agent.events import EventBus
 from memserver.agent.options import Limits
 from memserver.llm.base import ChatModel
+from memserver.llm.overview import EndpointOverview
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
 from memserver.memory.summary import SummaryMethod
@@ -39,6 +40,10 @@ class ModelSource(Protocol):
     def observe(self, recorder: Recorder) -> None:  # noqa: ARG002 - for those that can
         """Have all requests to models measured from now on."""
         return
+
+    async def inspect(self) -> EndpointOverview | None:
+        """The models' endpoint as it is now; None where they have none."""
+        return None
 
     async def wait_until_ready(self) -> None:
         """Wait while the models' endpoint is starting; one that failed says so at a request."""

@@ -96,6 +96,7 @@ class Limits:
     pressure_alert: bool = True
     auto_recall: bool = False
     auto_recall_floor: float = 0.3
+    trace: bool = False
     turn_timeout: float = 600
     waiting_call_seconds: float = 604_800
     calls: CallLimits = field(default_factory=CallLimits)
@@ -112,6 +113,10 @@ class Limits:
         reserved = min(options.max_output_tokens or self.max_output_tokens, window // 2)
         order = self.prompt_order if options.reply_mode == "tools" else "working_context_first"
         return Layout(window, reserved, options.prompt_order or order)
+
+    def traces(self, options: AgentOptions) -> bool:
+        """Whether what an agent's model is sent and replies is stored."""
+        return self.trace if options.trace is None else options.trace
 
     def form(self, options: AgentOptions) -> EntryForm:
         return "chat" if options.reply_mode == "chat" else options.history or self.history

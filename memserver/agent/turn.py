@@ -32,6 +32,7 @@ from memserver.errors import (
 )
 from memserver.llm.base import Reply
 from memserver.messages import Entry, ToolSpec
+from memserver.metering import meter, timed
 from memserver.storage.leases import ClaimedTurn
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.wire.events import MessageDelta, TurnStarted
@@ -58,12 +59,15 @@ class TurnRun:
             DatabaseError: the database failed; the turn stays and is taken up again.
         """
         self._state.publish(TurnStarted(turn=self._state.turn.turn))
+        token = meter.set(self._state.meter)
         try:
             return await self._work()
         except DatabaseError:  # a lost lease among them
             raise
         except MemserverError as error:
             return await self._fail(error)
+        finally:
+            meter.reset(token)
 
     async def _work(self) -> Paused | Ended:
         state = self._state
@@ -99,7 +103,8 @@ class TurnRun:
     async def _step(self) -> Outcome:
         try:
             while True:
-                prompt = await self._pressure.make_room()
+                with timed("memory"):
+                    prompt = await self._pressure.make_room()
                 try:
                     reply = await self._ask(prompt)
                     break
@@ -122,21 +127,23 @@ class TurnRun:
             largest = budget.largest_counted
             rendered = await render_queue(state.view, state.queue, largest, state.model)
             queue = await with_pictures(state.deps.database, state.lease.tenant, rendered)
+            state.meter.parts = prompt.tokens(state.queue)
             try:
-                reply = await ask_for_step(
-                    state.model,
-                    state.view.options.reply_mode,
-                    (prompt.messages(queue), tools),
-                    max_tokens=budget.reserved,
-                    on_text=(lambda text: state.publish(MessageDelta(step=step, text=text)))
-                    if streams
-                    else None,
-                )
+                with timed("model"):
+                    reply = await ask_for_step(
+                        state.model,
+                        state.view.options.reply_mode,
+                        (prompt.messages(queue), tools),
+                        max_tokens=budget.reserved,
+                        on_text=(lambda text: state.publish(MessageDelta(step=step, text=text)))
+                        if streams
+                        else None,
+                    )
             except ProtocolViolation as error:
                 reply = self._invalid.as_answer(error, tools, last=state.is_last_step)
         if state.request.form is not None:
             reply = with_json_message(reply)
-        state.usage += reply.usage
+        state.add_usage(reply.usage)
         await state.counting.learn(prompt, state.queue, tools, reply.usage)
         state.budget = budget.with_scale(state.counting.factor)
         return reply
@@ -155,7 +162,7 @@ class TurnRun:
     async def _note_violation(self, error: ProtocolViolation) -> Outcome:
         """Feed an invalid reply back to the model; after too many of them the turn fails."""
         state, mode = self._state, self._state.view.options.reply_mode
-        state.usage += error.usage
+        state.add_usage(error.usage)
         logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
         self._invalid.add(error, mode)
         text = complaint(state.deps.prompts, error, mode)
@@ -167,7 +174,7 @@ class TurnRun:
         """End the turn with an error; where it was answered, as it would have ended without the alert."""
         state = self._state
         if isinstance(error, ModelRefused):
-            state.usage += error.usage
+            state.add_usage(error.usage)
         if state.pending_stop is None or state.alert is not None:
             return await self._record.end("error", error)
         turn = state.turn

@@ -1,7 +1,9 @@
 """What a turn writes. Its events are published once what they report is committed."""
 
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from memserver.agent.compaction import compaction_job
 from memserver.agent.endings import as_json
@@ -9,7 +11,7 @@ from memserver.agent.events import EndedTurn, PausedTurn, StepCommitted
 from memserver.agent.turn_state import TurnState
 from memserver.errors import MemserverError
 from memserver.messages import Entry, JsonObject
-from memserver.storage import jobs, turn_writes
+from memserver.storage import jobs, turn_steps, turn_writes
 from memserver.storage.database import Transaction
 from memserver.storage.turn_writes import StepCommit
 
@@ -140,6 +142,7 @@ class TurnWriter:
         self, added: list[Entry], steps: int, stop: str | None, error: JsonObject | None = None
     ) -> StepCommit:
         state = self._state
+        makes_step = steps > state.steps or (stop is not None and state.turn.kind != "import")
         return StepCommit(
             turn=state.turn,
             model=state.model_name,
@@ -152,6 +155,16 @@ class TurnWriter:
             ended=stop is not None,
             stop_reason=stop or state.pending_stop,
             error=error,
+            measured=self._measure(added) if makes_step else turn_steps.NOTHING,
+        )
+
+    def _measure(self, added: list[Entry]) -> Mapping[str, Any]:
+        """What the step cost that is stored now, or the request that failed instead of it."""
+        state = self._state
+        position = added[0].position if added else None
+        measured = state.meter.take()
+        return turn_steps.parameters(
+            state.steps + 1, position, state.model.name, measured, traced=state.traces
         )
 
     def _report_end(self, stop: str, error: JsonObject | None = None) -> None:

@@ -14,7 +14,8 @@ from memserver.agent.turn_tools import TurnTools
 from memserver.errors import LeaseLost
 from memserver.memory.queue import Budget
 from memserver.memory.results import READ_TOOL
-from memserver.messages import CallState, Entry
+from memserver.messages import CallState, Entry, TokenUsage
+from memserver.metering import StepMeter
 from memserver.storage import recall
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import ClaimedTurn
@@ -52,6 +53,7 @@ class TurnState:
         self.request = TurnRequest.of(turn.request)
         self.tools = TurnTools(deps.tools, snapshot.grants, self.request)
         self.view = AgentView.of(snapshot, self.tools, deps.limits)
+        self.meter, self.traces = StepMeter(), deps.limits.traces(self.view.options)
         self.model_name = snapshot.agent.model
         self.model = deps.models.get(self.model_name, claimed.lease.tenant)
         self.counting = Counting(self.model, self.view.form, snapshot.state.token_scale)
@@ -134,6 +136,10 @@ class TurnState:
             self.steps + 1,
             True,
         )
+
+    def add_usage(self, usage: TokenUsage) -> None:
+        self.usage += usage
+        self.meter.usage += usage
 
     def publish(self, event: Event) -> None:
         self.deps.events.publish(self.turn.agent_id, self.turn.turn, event)

@@ -1,6 +1,7 @@
 """Which kind of agent file it is."""
 
 import asyncio
+import json
 from typing import IO
 
 from memserver.agent.counting import count_entry
@@ -12,7 +13,6 @@ from memserver.agent_files.source import AgentSource
 from memserver.errors import AgentFileTooLarge, AgentFileUnsupported
 
 ZIP = b"PK"
-BLANK = b" \t\r\n\xef\xbb\xbf"
 LARGEST_LETTA = 100_000_000
 """Bytes of a Letta agent file, which is read as a whole."""
 HINT = "GET /v1/agents/{agent}/export makes one; Letta's .af is taken too."
@@ -20,11 +20,12 @@ HINT = "GET /v1/agents/{agent}/export makes one; Letta's .af is taken too."
 
 async def open_source(file: IO[bytes], most_bytes: int, deps: TurnDependencies) -> AgentSource:
     """Open a file that was sent, and that stays open as long as the source is read. Raises AgentFileError."""
-    start = file.read(100).lstrip(BLANK)
+    start = file.read(100)
     file.seek(0)
     if start.startswith(ZIP):
         return await asyncio.to_thread(ArchiveReader, file, most_bytes)
-    if start[:1] in (b"{", b'"'):
+    text = start.decode(json.detect_encoding(start), "ignore").lstrip()  # PowerShell writes UTF-16
+    if text[:1] in ("{", '"'):
         letta = await asyncio.to_thread(_read_letta, file)
         model = deps.models.get(None)
         shown = map(prompt_messages, letta.messages())

@@ -11,7 +11,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from memserver.agent_files.archive import validate
-from memserver.agent_files.letta_messages import History, as_list, objects, read_history
+from memserver.agent_files.letta_messages import (
+    History,
+    as_list,
+    objects,
+    read_history,
+    time_of,
+)
 from memserver.agent_files.records import (
     LISTS,
     AgentRecord,
@@ -29,6 +35,8 @@ from memserver.memory.bounded_json import read_bounded
 from memserver.messages import CallRecord, Entry, FunctionCall, JsonObject
 
 LONGEST_SECTION = 100_000
+LONGEST_DESCRIPTION = 1000
+LONGEST_NAME = 200
 STOCK_INSTRUCTIONS = ("<base_instructions>", "You are Letta, the latest version of Limnal")
 """How the instructions begin that Letta gives its agents; they are about its own tools."""
 OWN_KINDS = re.compile(r"^letta_")
@@ -39,6 +47,16 @@ RULES = {
     "requires_approval": "approval",
 }
 """Kinds of tool rules that there are here too."""
+READ = frozenset(
+    """
+    agent_type agents block_ids blocks core_memory created_at created_by_id description embedding embedding_config
+    embedding_handle files files_agents id in_context_message_ids in_context_message_indices include_base_tools
+    initial_message_sequence last_updated_by_id llm_config mcp_servers memory_blocks messages metadata metadata_ model
+    model_settings name passages project project_id secrets source_ids folder_ids sources system tags template
+    template_id timezone tool_exec_environment_variables tool_ids tool_rules tools updated_at version
+    """.split()  # noqa: SIM905
+)
+"""Fields that are carried, reported by themselves, or only settings of that server."""
 
 
 class LettaFile:
@@ -49,7 +67,7 @@ class LettaFile:
         self.notes: list[Note] = []
         agent = self._pick(file)
         self._records: dict[str, list[FileRecord]] = {name: [] for name in LISTS}
-        self._read_blocks(_blocks(agent, file))
+        self._read_blocks(self._blocks(agent, file))
         history = read_history(agent)
         self.notes += history.notes
         self._records["messages"] = list(history.messages)
@@ -93,6 +111,9 @@ class LettaFile:
             "tags": as_list(agent.get("tags")),
             "agent_type": _text(agent.get("agent_type")),
         }
+        name = _text(agent.get("name")) or "letta agent"
+        if len(name) > LONGEST_NAME:
+            self._note("name", name, f"It has {LONGEST_NAME} characters at most.")
         system = _text(agent.get("system"))
         stock = system.startswith(STOCK_INSTRUCTIONS)
         if stock:
@@ -102,14 +123,14 @@ class LettaFile:
         elif system:
             self._note("system_prompt", "", "Carried; where it speaks of Letta's tools, change it.")
         return {
-            "name": (_text(agent.get("name")) or "letta agent")[:200],
+            "name": name[:LONGEST_NAME],
             "system_prompt": None if stock or not system else system,
             "options": self._options(agent),
             "metadata": {
                 **(metadata if isinstance(metadata, dict) else {}),
                 "letta": {name: value for name, value in kept.items() if value},
             },
-            "created_at": time_of(agent.get("created_at")),
+            "created_at": self._time("agent", name, agent.get("created_at")),
             "state": {
                 "done_turn": len(history.turns),
                 "queue_start": history.queue_start,
@@ -127,6 +148,8 @@ class LettaFile:
 
     def _read_blocks(self, blocks: Sequence[JsonObject]) -> None:
         names: set[str] = set()
+        if not blocks:
+            self._note("block", "", "The agent has no memory blocks, so it gets no section.")
         for number, block in enumerate(blocks):
             label, text = _text(block.get("label")), _text(block.get("value"))
             if number >= MOST_SECTIONS:
@@ -139,17 +162,22 @@ class LettaFile:
             if len(text) > LONGEST_SECTION:
                 self._as_passage(label, text, f"A section has {LONGEST_SECTION} characters at most")
                 text = text[:LONGEST_SECTION]
+            described = _text(block.get("description"))
+            if len(described) > LONGEST_DESCRIPTION:
+                self._note(
+                    "block", label, f"Its description has {LONGEST_DESCRIPTION} characters at most."
+                )
             limit = block.get("limit")
             wanted = limit if isinstance(limit, int) and limit > 0 else 0
             section = SectionRecord(
                 name=name,
                 text=text,
                 limit=max(1, len(text), min(wanted, LONGEST_SECTION)),
-                description=_text(block.get("description"))[:1000],
+                description=described[:LONGEST_DESCRIPTION],
                 read_only=block.get("read_only") is True,
             )
             self._records["sections"].append(section)
-            at = time_of(block.get("updated_at") or block.get("created_at")) or datetime.now(UTC)
+            at = self._time("block", label, block.get("updated_at") or block.get("created_at"))
             edit = EditRecord(section=name, version=1, text=text, actor="import", created_at=at)
             self._records["edits"].append(edit)
 
@@ -161,7 +189,7 @@ class LettaFile:
 
     def _read_tools(self, agent: JsonObject, file: JsonObject) -> None:
         rules = self._rules(agent)
-        for tool in _find_referred(agent, file, "tools", "tool_ids"):
+        for tool in self._find_referred(agent, file, "tools", "tool_ids"):
             name, kind = _text(tool.get("name")), _text(tool.get("tool_type")) or "custom"
             if OWN_KINDS.match(kind):
                 self._note(
@@ -197,13 +225,17 @@ class LettaFile:
     def _read_passages(self, agent: JsonObject, file: JsonObject) -> None:
         for given in (*objects(file.get("passages")), *objects(agent.get("passages"))):
             text = _text(given.get("text"))
-            if text.strip():
+            if not text.strip():
+                self._note("passage", _text(given.get("id")), "It has no text.")
+            else:
                 metadata = given.get("metadata") or {}
                 passage = PassageRecord(
                     text=text,
                     tags=[_text(tag) for tag in as_list(given.get("tags"))],
                     metadata=metadata if isinstance(metadata, dict) else {},
-                    created_at=time_of(given.get("created_at")) or datetime.now(UTC),
+                    created_at=self._time(
+                        "passage", _text(given.get("id")), given.get("created_at")
+                    ),
                 )
                 self._records["passages"].append(passage)
 
@@ -218,7 +250,7 @@ class LettaFile:
             self._note(
                 "embedding_model", embedder, "Passages are embedded by the server's embedder."
             )
-        for each in _find_referred(agent, file, "mcp_servers", ""):
+        for each in self._find_referred(agent, file, "mcp_servers", ""):
             name = _text(each.get("server_name") or each.get("name"))
             self._note("mcp_server", name, "Register it with POST /v1/mcp-servers.")
         for each in (*as_list(file.get("files")), *as_list(file.get("sources"))):
@@ -232,9 +264,51 @@ class LettaFile:
             for each in given if isinstance(given, list | dict) else ():
                 shown = _text(each.get("key")) if isinstance(each, dict) else _text(each)
                 self._note("secret", shown, "Environment variables of tools are not carried.")
-        for key in ("groups", "skills"):
-            if as_list(file.get(key)):
-                self._note(key, "", "There is nothing like it here.")
+        self._note_unknown(agent, file)
+
+    def _note_unknown(self, agent: JsonObject, file: JsonObject) -> None:
+        attached = {
+            str(each)
+            for other in objects(file.get("agents"))
+            for each in as_list(other.get("block_ids"))
+        }
+        for block in objects(file.get("blocks")):
+            if str(block.get("id")) not in attached:
+                self._note("block", _text(block.get("label")), "No agent of the file has it.")
+        unknown = (file.keys() | agent.keys()) - READ
+        for key in sorted(unknown):
+            value = file.get(key) or agent.get(key)
+            if value and isinstance(value, str | list | dict):
+                self._note(key[:100], "", "There is nothing like it here.")
+
+    def _time(self, kind: str, name: str, value: object) -> datetime:
+        at = time_of(value)
+        if at is None and value is not None:
+            self._note(kind, name, "Its time can't be read; it gets that of the import.")
+        return at or datetime.now(UTC)
+
+    def _blocks(self, agent: JsonObject, file: JsonObject) -> list[JsonObject]:
+        inline = [*objects(agent.get("core_memory")), *objects(agent.get("memory_blocks"))]
+        return [*inline, *self._find_referred(agent, file, "blocks", "block_ids")]
+
+    def _find_referred(
+        self, agent: JsonObject, file: JsonObject, kind: str, ids: str
+    ) -> list[JsonObject]:
+        """What lies within the agent, and what of the file's lists it names by its id."""
+        within = objects(agent.get(kind))
+        if agent is file:
+            return within
+        there = objects(file.get(kind))
+        if not ids:
+            return [*within, *there]
+        by_id = {str(each.get("id")): each for each in there}
+        named = [str(each) for each in as_list(agent.get(ids))]
+        for each in named:
+            if each not in by_id:
+                self._note(
+                    kind.removesuffix("s"), each[:200], "The agent has it, but not the file."
+                )
+        return [*within, *(by_id[each] for each in named if each in by_id)]
 
 
 def _as_message(record: MessageRecord) -> Entry:
@@ -257,32 +331,6 @@ def find_letta(value: object) -> JsonObject | None:
     if isinstance(value, dict) and ("agents" in value or "core_memory" in value):
         return value
     return None
-
-
-def time_of(value: object) -> datetime | None:
-    """A time of such a file; one without a zone is in UTC."""
-    try:
-        at = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at
-
-
-def _blocks(agent: JsonObject, file: JsonObject) -> list[JsonObject]:
-    inline = [*objects(agent.get("core_memory")), *objects(agent.get("memory_blocks"))]
-    return [*inline, *_find_referred(agent, file, "blocks", "block_ids")]
-
-
-def _find_referred(agent: JsonObject, file: JsonObject, kind: str, ids: str) -> list[JsonObject]:
-    within = objects(agent.get(kind))
-    if agent is file:
-        return within
-    there = objects(file.get(kind))
-    if not ids:
-        return [*within, *there]
-    by_id = {str(each.get("id")): each for each in there}
-    named = [by_id[str(each)] for each in as_list(agent.get(ids)) if str(each) in by_id]
-    return [*within, *named]
 
 
 def _config(agent: Mapping[str, Any], key: str, *names: str) -> str:

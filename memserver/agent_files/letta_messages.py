@@ -1,6 +1,7 @@
 """The messages of Letta's agent file as a history: what was said, and calls with their results."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +18,13 @@ from memserver.tools.memory_tools import SEND_MESSAGE
 LONGEST_TURN = 900
 NO_RESULT = "The agent file has no result of this call."
 SUCCEEDED = {"OK", "success"}
+NO_MESSAGE = "Are no messages, and left out"
+NO_TEXT = "Parts that are no text, such as images, and left out"
+NO_TIME = "Have no time that can be read, and get that of the message before"
+NO_ARGUMENTS = "Arguments of calls that can't be read, and left out"
+LOST_RESULT = "Results of calls that are not in the file, and left out"
+OWN_EVENT = "Letta's own events, logins and heartbeats, and left out"
+EMPTY = "Have no text, and are left out"
 
 
 @dataclass
@@ -25,8 +33,13 @@ class History:
 
     messages: list[MessageRecord] = field(default_factory=list)
     turns: list[TurnRecord] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
     queue_start: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    """What of the messages is not carried, or in another form: how often each."""
+
+    @property
+    def notes(self) -> list[Note]:
+        return [Note("message", "", f"{what}: {count}.") for what, count in self.left_out.items()]
 
     @property
     def next_position(self) -> int:
@@ -70,17 +83,15 @@ def read_history(agent: JsonObject) -> History:
     results = _results(given)
     shown = _in_context(agent, given)
     history = History()
+    history.left_out[NO_MESSAGE] += len(as_list(agent.get("messages"))) - len(given)
     first_shown: int | None = None
-    dropped = 0
     for number, message in enumerate(given):
         before = len(history.messages)
-        dropped += _add(history, message, results, first=number == 0)
+        _add(history, message, results, first=number == 0)
         if first_shown is None and number in shown and len(history.messages) > before:
             first_shown = history.messages[before].position
-    if dropped:
-        history.notes.append(
-            Note("message", "", f"{dropped} parts that are no text, such as images, are left out.")
-        )
+    history.left_out[LOST_RESULT] += len(results.keys() - _call_ids(given))
+    history.left_out += Counter()  # those that are more than 0
     end = (len(history.turns) + 1) * PLACES_PER_TURN
     history.queue_start = end if first_shown is None else first_shown
     return history
@@ -88,26 +99,49 @@ def read_history(agent: JsonObject) -> History:
 
 def _add(
     history: History, message: JsonObject, results: Mapping[str, tuple[str, bool]], *, first: bool
-) -> int:
-    """Add what a message becomes; how many of its parts can't be carried."""
+) -> None:
+    """Add what a message becomes."""
     role = message.get("role")
     text, thought, dropped = _content(message.get("content"))
-    at = _time(message.get("created_at"))
+    history.left_out[NO_TEXT] += dropped
+    at = read_time(history, message.get("created_at"))
     if role == "user":
         said, by = _unwrap(text)
         if said:
             history.add(by, said, "", at, None, begins=by == "user")
-    elif role == "system" and not first and text:  # the first is the prompt, which is made again
-        history.add("system", text, "", at, None, begins=False)
+        else:
+            history.left_out[OWN_EVENT if text else EMPTY] += 1
+    elif role == "system":
+        if text and not first:  # the first is the prompt, which is made again
+            history.add("system", text, "", at, None, begins=False)
     elif role in ("assistant", "approval"):
         calls = objects(message.get("tool_calls"))
         thought = "\n".join(each for each in (thought, text if calls else "") if each)
         if text and not calls:
             history.add("assistant", text, thought, at, None, begins=False)
+        elif not calls and (thought or role == "assistant"):
+            history.left_out[EMPTY] += 1
         for call in calls:
             _add_call(history, call, thought, at, results)
             thought = ""
-    return dropped
+    elif role != "tool":
+        name = str(role)[:100] if role else "no role"
+        history.left_out[f"Of the unknown role {name!r}, kept as the system's"] += 1
+        history.add("system", f"[{name}] {text}", thought, at, None, begins=False)
+
+
+def read_time(history: History, value: object) -> datetime:
+    """A message's time; where it can't be read, that of the message before."""
+    at = time_of(value)
+    if at is None:
+        history.left_out[NO_TIME] += 1
+        at = history.messages[-1].created_at if history.messages else datetime.now(UTC)
+    return at
+
+
+def _call_ids(messages: Sequence[JsonObject]) -> set[str]:
+    calls = [each for message in messages for each in objects(message.get("tool_calls"))]
+    return {str(each.get("id")) for each in calls}
 
 
 def _add_call(
@@ -120,6 +154,8 @@ def _add_call(
     function = given.get("function")
     function = function if isinstance(function, dict) else {}
     name, arguments = str(function.get("name") or "unknown"), _arguments(function.get("arguments"))
+    if function.get("arguments") and not arguments and function["arguments"] != "{}":
+        history.left_out[NO_ARGUMENTS] += 1
     said = arguments.get("message")
     if name == SEND_MESSAGE and isinstance(said, str) and said:
         history.add(
@@ -234,9 +270,10 @@ def _object(text: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _time(value: object) -> datetime:
+def time_of(value: object) -> datetime | None:
+    """A time of such a file; one without a zone is in UTC. None: it is none."""
     try:
-        at = datetime.fromisoformat(value) if isinstance(value, str) else datetime.now(UTC)
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:
-        at = datetime.now(UTC)
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        return None
+    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at

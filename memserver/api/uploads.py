@@ -1,6 +1,8 @@
 """A file in a request: as a form's part named `file`, or as the body itself."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +42,30 @@ class Uploaded:
     content_type: str
 
 
+@asynccontextmanager
+async def open_form_file(request: Request) -> AsyncIterator[UploadFile]:
+    """The one file of a form, which waits on disk where it is long. Raises InvalidInput: it has none, or more than that."""
+    try:
+        async with request.form(max_files=2, max_fields=10) as form:
+            files = [part for part in form.getlist("file") if isinstance(part, UploadFile)]
+            if len(files) != 1:
+                raise InvalidInput("file: the form must have one file of this name.")
+            if unknown := [name for name in form if name != "file"]:
+                raise InvalidInput(
+                    f"{unknown[0][:100]}: the form has a field beside the file.",
+                    hint="Names, tags and metadata are parameters of the address: ?name=…&tags=…",
+                )
+            yield files[0]
+    except HTTPException as error:
+        raise InvalidInput(f"The form can't be read: {error.detail}") from error
+
+
+def is_form(request: Request) -> bool:
+    """Whether the body is a form with files."""
+    kind = request.headers.get("content-type", "").partition(";")[0]
+    return kind.strip().lower() == "multipart/form-data"
+
+
 async def read_upload(request: Request, most: int) -> Uploaded:
     """The request's file, of no more than `most` bytes.
 
@@ -47,13 +73,15 @@ async def read_upload(request: Request, most: int) -> Uploaded:
         DocumentTooLarge: it has more.
         InvalidInput: the form has no file, or more than one; or the client went away.
     """
-    content_type = request.headers.get("content-type", "")
     try:
-        if content_type.partition(";")[0].strip().lower() == "multipart/form-data":
-            found = await _from_form(_limit(request, most + FORM_BYTES, most))
+        if is_form(request):
+            async with open_form_file(_limit(request, most + FORM_BYTES, most)) as file:
+                found = Uploaded(
+                    await file.read(), clean(file.filename or ""), file.content_type or ""
+                )
         else:
             body = await _limit(request, most, most).body()
-            found = Uploaded(body, "", content_type)
+            found = Uploaded(body, "", request.headers.get("content-type", ""))
     except ClientDisconnect as error:
         raise InvalidInput("The file did not arrive whole.") from error
     if len(found.content) > most:
@@ -74,23 +102,6 @@ def parse_metadata(text: str | None) -> dict[str, Any]:
     if not is_within(value, MOST_METADATA):
         raise InvalidInput(f"metadata: it has more than {MOST_METADATA} characters.")
     return value
-
-
-async def _from_form(request: Request) -> Uploaded:
-    try:
-        async with request.form(max_files=2, max_fields=10) as form:
-            files = [part for part in form.getlist("file") if isinstance(part, UploadFile)]
-            if len(files) != 1:
-                raise InvalidInput("file: the form must have one file of this name.")
-            if unknown := [name for name in form if name != "file"]:
-                raise InvalidInput(
-                    f"{unknown[0][:100]}: the form has a field beside the file.",
-                    hint="Names, tags and metadata are parameters of the address: ?name=…&tags=…",
-                )
-            content = await files[0].read()
-            return Uploaded(content, clean(files[0].filename or ""), files[0].content_type or "")
-    except HTTPException as error:
-        raise InvalidInput(f"The form can't be read: {error.detail}") from error
 
 
 def _limit(request: Request, bytes_: int, most: int) -> Request:

@@ -19,7 +19,7 @@ from memserver.settings import Settings
 from memserver.storage.checks import MIN_PGVECTOR, MIN_POSTGRES
 from memserver.storage.connecting import Prepared, TransactionLimits, find_route
 from memserver.storage.inspect import inspect
-from memserver.storage.migrate import newest_revision
+from memserver.storage.migrate import NEWER, newest_revision
 from memserver.wiring.database import reachable_database
 from memserver.wiring.providers import Models, make_embedder
 
@@ -141,7 +141,7 @@ def examine_database(owner_url: str, app_url: str, prepared: Prepared = "auto") 
             "migrations",
             report.revision == newest,
             f"at {report.revision or 'nothing'}, newest is {newest}",
-            "Run `memserver migrate`.",
+            NEWER if (report.revision or "") > newest else "Run `memserver migrate`.",
         ),
     ]
 

@@ -1,7 +1,8 @@
 """The command line: its commands, and how an error of ours ends one."""
 
 import sys
-from typing import Annotated, ClassVar
+from io import TextIOWrapper
+from typing import Annotated, ClassVar, cast
 
 import typer
 from pydantic import ValidationError
@@ -23,7 +24,9 @@ class Commands(ExtensibleGroup):
         "serve": Listed("serve:serve", START, "Serve agents over HTTP."),
         "chat": Listed("chat.session:chat_command", START, "Talk with an agent."),
         "agents": Listed("agents:agents", AGENTS, "List, show, fork and delete a server's agents."),
-        "ingest": Listed("transfer:ingest", AGENTS, "Send files to an agent or a collection."),
+        "ingest": Listed(
+            "ingest:ingest", AGENTS, "Send files and folders to an agent or a collection."
+        ),
         "export": Listed(
             "transfer:export_agent", AGENTS, "Write an agent with its whole memory to a file."
         ),
@@ -75,6 +78,8 @@ def memserver(
 
 def main() -> None:
     """Run the command; an error of ours is two lines on stderr and exit status 1."""
+    for stream in (sys.stdout, sys.stderr):  # names of files may have what a terminal can't show
+        cast("TextIOWrapper", stream).reconfigure(errors="backslashreplace")
     try:
         app(prog_name="memserver")
     except MemserverError as error:

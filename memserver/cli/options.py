@@ -7,13 +7,14 @@ import typer
 from memserver.settings import Settings
 from memserver.telemetry.logs import logging_config
 
+
+def url_option(help_: str) -> Any:  # noqa: ANN401 - as typer has it
+    """The option `--url` of every command that speaks to a server; the environment's counts for all of them."""
+    return typer.Option("--url", envvar="MEMSERVER_URL", help=help_)
+
+
 UrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        envvar="MEMSERVER_URL",
-        help="Of the server; left out: on this machine, at its port.",
-    ),
+    str | None, url_option("Of the server; left out: on this machine, at its port.")
 ]
 ApiKeyOption = Annotated[
     str | None, typer.Option("--api-key", envvar="MEMSERVER_API_KEY", help="By which it is asked.")

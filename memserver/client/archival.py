@@ -15,6 +15,7 @@ from memserver.client.models import (
     Passage,
     Passages,
     SearchMode,
+    UploadedDocument,
 )
 from memserver.client.requests import (
     Date,
@@ -247,7 +248,7 @@ class Documents(Resource[TransportT]):
         tags: Sequence[str] = (),
         metadata: JsonObject | None = None,
         unique: bool = False,
-    ) -> Request[Document]:
+    ) -> Request[UploadedDocument]:
         """Ingest a file into a collection; the arguments are those for an agent's own."""
         query = {"name": name, **_query({"tags": tags, "metadata": metadata}), "unique": unique}
         return _upload(f"{_COLLECTION}/documents", content, query, collection=collection)
@@ -269,7 +270,7 @@ class Documents(Resource[TransportT]):
         tags: Sequence[str] = (),
         metadata: JsonObject | None = None,
         unique: bool = False,
-    ) -> Request[Document]:
+    ) -> Request[UploadedDocument]:
         """Ingest a file into the agent's own collection: text, Markdown, HTML, PDF, DOCX or JSON Lines.
 
         When the answer comes it is stored, and nothing can lose it; its passages follow.
@@ -280,7 +281,8 @@ class Documents(Resource[TransportT]):
             name: of the file.
             tags: of all its passages.
             metadata: of all its passages.
-            unique: answer with the collection's document of the same content, if any.
+            unique: answer with the collection's document of the same content, if any; `is_new` says which.
+                It gets these tags and metadata beside its own.
         """
         query = {"name": name, **_query({"tags": tags, "metadata": metadata}), "unique": unique}
         return _upload("/agents/{agent}/documents", content, query, agent=agent)
@@ -343,5 +345,6 @@ def _query(values: PassageFilter | JsonObject) -> dict[str, Any]:
     return found
 
 
-def _upload(path: str, content: bytes, query: JsonObject, **ids: Id) -> Request[Document]:
-    return Request("POST", path, Document.model_validate, ids, query, file=content, key=new_key())
+def _upload(path: str, content: bytes, query: JsonObject, **ids: Id) -> Request[UploadedDocument]:
+    read = UploadedDocument.model_validate
+    return Request("POST", path, read, ids, query, file=content, key=new_key())

@@ -13,6 +13,7 @@ from memserver.client.keys import Keys, Tenants
 from memserver.client.messages import Calls, Messages, Recall, Turns
 from memserver.client.methods import Resource, TransportT, method
 from memserver.client.models import Health, Readiness
+from memserver.client.operator import Operator
 from memserver.client.requests import Request, get
 from memserver.client.retries import Retries
 from memserver.client.sections import Sections, WorkingContexts
@@ -39,6 +40,7 @@ class Memserver(Resource[TransportT], Generic[TransportT]):
         mcp_servers: whose tools agents can attach.
         keys: of the API.
         tenants: that share the server.
+        operator: of the server: its load, the models' endpoint, reports.
     """
 
     def __init__(self, transport: TransportT) -> None:
@@ -59,6 +61,7 @@ class Memserver(Resource[TransportT], Generic[TransportT]):
         self.mcp_servers = McpServers(transport)
         self.keys = Keys(transport)
         self.tenants = Tenants(transport)
+        self.operator = Operator(transport)
 
     @method
     def health(self) -> Request[Health]:

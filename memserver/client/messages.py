@@ -15,6 +15,7 @@ from memserver.client.models import (
     RecallMode,
     RecallResults,
     Turn,
+    TurnSteps,
     WaitingCall,
 )
 from memserver.client.progress import turn_events
@@ -170,6 +171,14 @@ class Turns(Resource[TransportT]):
     def get(self, agent: Id, turn: int) -> Request[Turn]:
         """How a turn stands: a message's, or an import's."""
         return get(_TURN, Turn, agent=agent, turn=turn)
+
+    @method
+    def steps(self, agent: Id, turn: int) -> Request[TurnSteps]:
+        """A turn under the lens: each step's prompt in tokens by part, its times, what the model was sent and replied.
+
+        Prompts and replies are stored where the agent's option `trace` is on.
+        """
+        return get(f"{_TURN}/steps", TurnSteps, agent=agent, turn=turn)
 
     @method
     def cancel(self, agent: Id, turn: int) -> Request[Turn]:

@@ -11,5 +11,7 @@ from memserver.wire.base import Readiness as Readiness
 from memserver.wire.base import Record as Record
 from memserver.wire.keys import *  # noqa: F403
 from memserver.wire.messages import *  # noqa: F403
+from memserver.wire.operations import *  # noqa: F403
 from memserver.wire.sections import *  # noqa: F403
+from memserver.wire.steps import *  # noqa: F403
 from memserver.wire.tools import *  # noqa: F403

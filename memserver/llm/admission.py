@@ -7,7 +7,7 @@ another's first. asyncio's own semaphore has one line for everybody.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from typing_extensions import override
 from memserver.errors import ModelUnavailable
 from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
 from memserver.messages import Prompt, ToolSpecs
+from memserver.metering import timed
 from memserver.openai_http.circuit import Circuit
 
 _Queue = OrderedDict[asyncio.Future[None], None]
@@ -29,7 +30,7 @@ class FairSemaphore:
     """
 
     def __init__(self, slots: int) -> None:
-        self._free = slots
+        self.at_most = self._free = slots
         self._waiting: OrderedDict[str, _Queue] = OrderedDict()
         """By key, whose turn it is first; no queue is empty."""
 
@@ -169,7 +170,8 @@ class QueuedModel(ModelDecorator):
 
         sink = None if on_text is None else hear
         readiness = self._shared.readiness
-        await readiness.wait()
+        with timed("queue"):
+            await readiness.wait()
         try:
             async with self._slot():
                 return await ask(sink)
@@ -183,5 +185,8 @@ class QueuedModel(ModelDecorator):
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
         self._shared.circuit.refuse_if_open()  # nobody queues for what would be refused
-        async with self._shared.slots.one(self._tenant):
+        slot = self._shared.slots.one(self._tenant)
+        async with AsyncExitStack() as stack:
+            with timed("queue"):
+                await stack.enter_async_context(slot)
             yield

@@ -16,6 +16,7 @@ from memserver.llm.profile_keeper import Clock, Known, ProfileKeeper
 from memserver.llm.reply_parser import RawReply
 from memserver.llm.requests import Draft, PreparedRequest, Requests
 from memserver.messages import TokenUsage
+from memserver.metering import note_reply, note_request
 from memserver.openai_http.client import EndpointClient
 
 _PATH = "/chat/completions"
@@ -102,6 +103,7 @@ class ChatClient:
     async def _send(
         self, request: PreparedRequest, listener: tuple[Reader, TextSink] | None
     ) -> tuple[RawReply, TokenUsage]:
+        note_request(request.body)
         try:
             if listener is None:
                 answer = await self._post(request)
@@ -113,6 +115,7 @@ class ChatClient:
             self.worked_at = self._clock()
             raise ProtocolViolation(_NOT_READ, raw=error.message) from error
         self.worked_at = self._clock()
+        note_reply(answer[0])
         return answer
 
     async def _probe(self, max_tokens: int) -> None:

@@ -70,9 +70,10 @@ class DocumentStore:
         """Store a file and queue the rest; from the return on nothing can lose it.
 
         Returns the document, and whether it is a new one: with `unique` the collection's document of the same
-        content is taken, if there is one.
+        content is taken, if there is one; it and its passages get the upload's tags and metadata beside their own.
 
         Raises:
+            InvalidInput: it would have too many tags.
             DocumentError: a kind of file that is not read here.
             EmbeddingError: there is no embedder of the collection's model here.
         """
@@ -83,7 +84,7 @@ class DocumentStore:
             self._embedder_of(collection.embedding_model, collection.dimension)
             known = await documents.find_by_content(tx, collection_id, digest) if unique else None
             if known is not None:
-                return known, False
+                return await documents.label(tx, known, upload), False
             document = await documents.create(tx, collection, upload, kind, digest)
             await queue(tx, document)
         return document, True
@@ -189,11 +190,16 @@ class DocumentStore:
         document = source.document
         to = done + len(new)
         async with self._database.tenant(document.tenant) as tx:
-            if not await documents.advance(tx, document, done=done, to=to):
+            current = await documents.advance(tx, document, done=done, to=to)
+            if current is None:
                 return False
             await passages.insert(tx, document.collection_id, new, model=model)
             if queue_next and to < source.total:
                 await queue(tx, document)
+            if (current.tags, current.metadata) != (document.tags, document.metadata):
+                ids = [passage.id for passage in new if passage.id is not None]
+                at = document.collection_id, ids
+                await passages.label(tx, at, current.tags, current.metadata)
         return True
 
     async def _note(

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from memserver.errors import Conflict, MemserverError, NotFound
+from memserver.errors import Conflict, InvalidInput, MemserverError, NotFound
 from memserver.storage import collections, passages
 from memserver.storage.collections import CollectionRow
 from memserver.storage.database import Transaction
@@ -29,6 +29,9 @@ from memserver.storage.rows import (
     paginate,
 )
 from memserver.storage.watched import allow_long_statements
+from memserver.text import MOST_METADATA, is_within
+
+MOST_TAGS = 100
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 
@@ -131,6 +134,27 @@ async def find_by_content(
     return await fetch_optional(tx, DocumentRow, query, [collection_id, sha256])
 
 
+async def label(tx: Transaction, document: DocumentRow, upload: Upload) -> DocumentRow:
+    """Give a document and its passages an upload's tags and metadata beside their own.
+
+    The caller holds the collection's row. Raises InvalidInput: it would have too many.
+    """
+    tags = list(dict.fromkeys([*document.tags, *upload.tags]))
+    metadata = {**upload.metadata, **document.metadata}
+    if (tags, metadata) == (list(document.tags), document.metadata):
+        return document
+    if len(tags) > MOST_TAGS or not is_within(metadata, MOST_METADATA):
+        raise InvalidInput(
+            f"The content is there as {document.name}, which would get more than {MOST_TAGS} tags "
+            f"or {MOST_METADATA} characters of metadata.",
+            hint="Send it without unique, or with fewer tags.",
+        )
+    ids = [nth_id(document.id, number) for number in range(document.chunks_done)]
+    await passages.label(tx, (document.collection_id, ids), tags, metadata)
+    query = f"UPDATE documents SET tags = %s, metadata = %s WHERE id = %s RETURNING {_COLUMNS}"
+    return await fetch_one(tx, DocumentRow, query, [tags, Jsonb(metadata), document.id])
+
+
 async def lock(tx: Transaction, document_id: UUID) -> DocumentRow:
     """Fetch one document for a change, its collection's row held too. Raises NotFound."""
     await collections.lock(tx, (await get(tx, document_id)).collection_id)
@@ -185,20 +209,24 @@ async def start(tx: Transaction, document_id: UUID) -> DocumentRow | None:
     return await fetch_optional(tx, DocumentRow, query, [document_id])
 
 
-async def advance(tx: Transaction, document: DocumentRow, *, done: int, to: int) -> bool:
+async def advance(
+    tx: Transaction, document: DocumentRow, *, done: int, to: int
+) -> DocumentRow | None:
     """Count chunks as done, in the transaction that stores their passages.
 
-    Returns whether the document stands as it was seen, so that they may be stored.
+    Returns the document as it is now; None where it doesn't stand as it was seen, so that they may not be stored.
     """
     await collections.lock(tx, document.collection_id)
-    cursor = await tx.execute(
-        """UPDATE documents SET chunks_done = %(to)s, error = NULL,
+    return await fetch_optional(
+        tx,
+        DocumentRow,
+        f"""UPDATE documents SET chunks_done = %(to)s, error = NULL,
                state = CASE WHEN %(to)s = chunks_total THEN 'done' ELSE state END,
                finished_at = CASE WHEN %(to)s = chunks_total THEN now() END
-           WHERE id = %(document)s AND state = 'running' AND chunks_done = %(done)s""",
+           WHERE id = %(document)s AND state = 'running' AND chunks_done = %(done)s
+           RETURNING {_COLUMNS}""",
         {"document": document.id, "done": done, "to": to},
     )
-    return cursor.rowcount > 0
 
 
 async def note_error(

@@ -17,6 +17,7 @@ from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.jobs import Job, defer
 from memserver.storage.missing import no_agent
 from memserver.storage.rows import fetch_all, fetch_optional, fetch_value, fetch_values
+from memserver.storage.turn_steps import erase_traces
 from memserver.storage.watched import allow_long_statements
 
 PLACEHOLDER = "[A message that stood here was deleted.]"
@@ -227,6 +228,7 @@ async def _erase_messages(
            WHERE agent_id = %s AND position > %s AND chat_note LIKE E'%%\\n%%'""",
         [agent_id, min(positions, default=0)],
     )
+    await erase_traces(tx, agent_id, min(positions, default=0) // PLACES_PER_TURN)
     # A key without a fingerprint is that of a message that was deleted. An error may quote it.
     await tx.execute(
         """UPDATE turns SET fingerprint = NULL, request = NULL,

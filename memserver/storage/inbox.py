@@ -44,6 +44,7 @@ class TurnRow:
     posted_by: str
     created_at: datetime
     finished_at: datetime | None
+    started_at: datetime | None = None
     request: JsonObject | None = None
     """What the client's request brought to this turn alone, as `TurnRequest.stored` has it."""
 
@@ -106,7 +107,7 @@ class Envelope(NamedTuple):
 
 _TURN_FIELDS = [name for name in TurnRow.__dataclass_fields__ if name != "usage"]
 TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.stop_reason, t.error,
-    t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.finished_at,
+    t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.started_at, t.finished_at,
     t.request"""
 
 # The running turn is the one after done_turn, and so is one that was cancelled and not yet passed over.

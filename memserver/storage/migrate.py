@@ -12,6 +12,7 @@ from memserver.storage.failures import translate_errors
 from memserver.storage.inspect import inspect
 
 OWNER_ROLE = "memserver_owner"
+NEWER = "Run the newer memserver, or restore the backup made before the upgrade."
 
 
 def migrations_folder() -> Path:
@@ -66,7 +67,7 @@ def migrate(owner_url: str) -> str:
         if found is not None and found > newest:
             raise SetupError(
                 f"The database's schema is {found}, newer than this memserver's, which is {newest}.",
-                hint="Run the newer memserver, or restore the backup made before the upgrade.",
+                hint=NEWER,
             )
         if found != newest:
             from memserver.storage.upgrade import upgrade  # noqa: PLC0415 - half a second

@@ -20,6 +20,7 @@ from memserver.storage.jobs import Job
 from memserver.storage.missing import no_passage
 from memserver.storage.rows import fetch_all, fetch_one, fetch_value, fetch_values
 from memserver.storage.sections import RENEW_STATISTICS
+from memserver.storage.watched import allow_long_statements
 
 MOST_TOGETHER = 5000
 """Passages up to which a collection's vectors lie among others' and are compared one by one."""
@@ -277,6 +278,22 @@ async def update(
         await forget_vectors(tx, collection, [passage_id])
     await _put_all_vectors(tx, collection, next_model, {passage_id: change})
     return changed
+
+
+async def label(
+    tx: Transaction,
+    passages: tuple[UUID, Sequence[UUID]],
+    tags: Sequence[str],
+    metadata: Mapping[str, Any],
+) -> None:
+    """Give passages, a collection's id and theirs, more tags, and metadata of names that they don't have."""
+    query = """UPDATE passages SET
+                   tags = tags || ARRAY(SELECT new FROM unnest(%s::text[]) new WHERE new <> ALL(tags)),
+                   metadata = %s || metadata, updated_at = clock_timestamp()
+               WHERE collection_id = %s AND id = ANY(%s)"""
+    collection_id, ids = passages
+    with allow_long_statements():
+        await tx.execute(query, [list(tags), Jsonb(dict(metadata)), collection_id, list(ids)])
 
 
 async def get(tx: Transaction, collection_id: UUID, passage_id: UUID) -> StoredPassage:

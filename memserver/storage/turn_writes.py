@@ -1,8 +1,8 @@
 """What a turn writes: steps, calls that have ended, evictions. Each write checks the lease's epoch."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from memserver.storage import pictures
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import TurnRow
 from memserver.storage.leases import Lease, lease_lost
+from memserver.storage.turn_steps import ADD_STEP, NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class StepCommit:
     `stop_reason` of a turn that has not ended: why it ends when the pressure alert's steps are over.
     `pressure_warned` counts for the queue from `queue_start` on: an eviction beside the turn starts again.
     `paused`: its last call waits for somebody's answer; the lease is released until that comes.
+    `measured`: parameters of `turn_steps`.
     """
 
     turn: TurnRow
@@ -37,6 +39,7 @@ class StepCommit:
     paused: bool = False
     stop_reason: str | None = None
     error: JsonObject | None = None
+    measured: Mapping[str, Any] = field(default_factory=lambda: NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,7 @@ class Eviction:
     failure: str | None
 
 
-_COMMIT_STEP = """
+_COMMIT_STEP = f"""
 WITH held AS (
     UPDATE agent_state SET
         message_count = message_count + json_array_length(%(messages)s::json),
@@ -95,10 +98,11 @@ WITH held AS (
                      WHEN %(error)s::jsonb IS NULL THEN 'done' ELSE 'failed' END,
         stop_reason = %(stop_reason)s,
         error = %(error)s,
-        request = CASE WHEN %(ended)s THEN request - '{tools,form}'::text[] ELSE request END,
+        request = CASE WHEN %(ended)s THEN request - '{{tools,form}}'::text[] ELSE request END,
         finished_at = CASE WHEN %(ended)s THEN coalesce(turns.finished_at, now()) END
     FROM held WHERE turns.agent_id = held.agent_id AND turns.turn = %(turn)s
-)
+    RETURNING turns.*
+), measured AS ({ADD_STEP})
 SELECT released,
        CASE WHEN %(notify)s
             THEN pg_notify('memserver_turns', %(agent_id)s::text || ' ' || %(turn)s::text) END
@@ -247,6 +251,7 @@ def _parameters(lease: Lease, change: StepCommit) -> dict[str, Any]:
         "notify": change.turn.posted_by != lease.owner,
         "messages": json.dumps([_message_row(each) for each in change.messages]),
         "calls": json.dumps([_call_row(each) for each in change.messages if each.call]),
+        **change.measured,
     }
 
 

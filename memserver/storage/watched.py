@@ -18,6 +18,7 @@ from psycopg.errors import _WaitTimeout
 from psycopg.rows import DictRow
 from typing_extensions import override
 
+from memserver.metering import timed
 from memserver.storage.connecting import with_timeouts
 
 T = TypeVar("T")
@@ -50,14 +51,15 @@ class WatchedConnection(AsyncConnection[DictRow]):
         if timeout is not None:
             return await super().wait(gen, interval, timeout)
         waited = 0.0
-        while True:
-            try:
-                return await super().wait(gen, interval, QUIET_SECONDS)
-            except _WaitTimeout as error:
-                waited += QUIET_SECONDS
-                if not await self._is_worth_waiting(waited):
-                    self.pgconn.finish()
-                    raise psycopg.OperationalError("the server doesn't answer") from error
+        with timed("database"):
+            while True:
+                try:
+                    return await super().wait(gen, interval, QUIET_SECONDS)
+                except _WaitTimeout as error:
+                    waited += QUIET_SECONDS
+                    if not await self._is_worth_waiting(waited):
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError("the server doesn't answer") from error
 
     async def _is_worth_waiting(self, waited: float) -> bool:
         if self.answers is None or (waited >= LONGEST_SECONDS and not _takes_its_time.get()):

@@ -20,6 +20,7 @@ from memserver.llm.reply_parser import RawCall, RawReply, parse_json, parse_nati
 from memserver.llm.text_stream import PlainText
 from memserver.llm.tool_schema import tools_as_text
 from memserver.messages import Prompt, PromptMessage, TokenUsage, ToolSpec, ToolSpecs
+from memserver.metering import note_reply, note_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,9 @@ class ScriptedModel(ChatModel):
     ) -> Reply:
         self.seen.append(Seen(tuple(prompt), tuple(tools), max_tokens, on_text is not None))
         used = self._prompt_tokens(prompt, tools, max_tokens)
+        note_request({"messages": prompt, "tools": tools})
         raw = await _replied(self._rule(prompt, tools), _message_of, on_text)
+        note_reply(raw)
         with _costing(TokenUsage(used, self._count(raw.content))):
             parsed = parse_native(raw, tools) if raw.calls else parse_json(raw, tools)
         written = self._count(parsed.text) + self._count(json.dumps(dict(parsed.call.arguments)))

@@ -49,6 +49,8 @@ class AgentOptions(Record):
     """Cosine similarity from which on such a search shows a message; one that shares words is shown too."""
     pressure_alert: bool | None = None
     """Whether it gets an alert when memory is short, and steps to save what it will need."""
+    trace: bool | None = None
+    """Whether each step's prompt and the model's reply are stored as they are, to be looked at for a while."""
     clock: AgentClock = "server"
     """messages: a message may say when it is said, by `created_at`, and that is the time while it is
     answered, for histories that are replayed."""

@@ -125,6 +125,16 @@ class Document(Record):
     finished_at: datetime | None
 
 
+class UploadedDocument(Document):
+    """A document that a file became, or with `unique` the one that has its content already."""
+
+    is_new: bool = Field(
+        default=True,
+        description="False, with `unique`: its content was there. The document has the upload's tags and metadata, too.",
+        examples=[True],
+    )
+
+
 class DocumentText(Record):
     """What was read in a document; its passages' `start` and `end` count this text's characters."""
 

@@ -1,4 +1,4 @@
-"""The models and embedders of the settings, each made once: clients of endpoints, or the local ones."""
+"""The models and embedders of the settings, each made once: clients of endpoints, or the local ones; MCP servers."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +24,7 @@ from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
 from memserver.llm.observed import ObservedModel
 from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
+from memserver.llm.overview import EndpointOverview, look_at
 from memserver.llm.requests import JsonAnswers
 from memserver.local.engine.paths import EnginePaths
 from memserver.local.engine.readiness import REMEDY, EngineReadiness
@@ -67,6 +68,10 @@ class Models(ModelSource):
     async def wait_until_ready(self) -> None:
         with suppress(ModelUnavailable):
             await self.shared.readiness.wait()
+
+    @override
+    async def inspect(self) -> EndpointOverview:
+        return await look_at(self._endpoint, self.shared, list(self._models.values()))
 
     @override
     def loading(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from memserver.agent.compaction import COMPACT, CompactionJob
@@ -42,6 +43,7 @@ from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
+from memserver.storage.turn_steps import forgetting_traces
 from memserver.storage.watched import allow_long_statements
 from memserver.telemetry.metrics import NO_METRICS
 from memserver.telemetry.prometheus import PrometheusMetrics
@@ -104,6 +106,8 @@ class Services:
     """After which a stream that is silent has a comment."""
     cancel_on_hang_up: bool
     """Whether a turn is cancelled when the client that requested it hangs up."""
+    results_dir: Path | None
+    """With runs of evaluations and trainings."""
 
     async def readiness(self) -> list[Check]:
         """Look at database, model and embedder, all at once."""
@@ -273,6 +277,7 @@ async def _running(
         worker.running(),
         jobs.running(),
         idempotency.running(),
+        forgetting_traces(database, settings.trace_seconds),
     ):
         yield Services(
             database=database,
@@ -293,6 +298,7 @@ async def _running(
             front_ends=FrontEnds(settings.front_end_requests, settings.agents_per_template),
             ping_seconds=settings.stream_ping_seconds,
             cancel_on_hang_up=settings.cancel_on_hang_up,
+            results_dir=settings.results_dir,
         )
 
 
@@ -317,6 +323,7 @@ def _limits(settings: Settings) -> Limits:
         pressure_alert=settings.pressure_alert,
         auto_recall=settings.auto_recall,
         auto_recall_floor=settings.auto_recall_floor,
+        trace=settings.trace,
         turn_timeout=settings.turn_timeout,
         waiting_call_seconds=settings.waiting_call_seconds,
         calls=CallLimits(

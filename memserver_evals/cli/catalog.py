@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from memserver.cli.console import console, print_json, print_table
+from memserver.cli.options import JsonOption
 from memserver.messages import JsonObject
 from memserver_evals.catalog import SYSTEMS, check_systems
-from memserver_evals.cli.options import JsonOption
 from memserver_evals.tasks.catalog import TASKS
 from memserver_evals.tasks.registry import TaskEntry, find_task
 

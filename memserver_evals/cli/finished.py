@@ -10,11 +10,11 @@ import anyio
 import typer
 
 from memserver.cli.console import console, print_table
+from memserver.cli.options import JsonOption
 from memserver.errors import InvalidInput, SetupError
 from memserver.messages import JsonObject
 from memserver_evals.cli.options import (
     DataOption,
-    JsonOption,
     JudgeKeyOption,
     JudgeModelOption,
     JudgeOptions,

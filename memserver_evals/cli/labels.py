@@ -13,10 +13,10 @@ import anyio
 import typer
 
 from memserver.cli.console import console, print_table
+from memserver.cli.options import JsonOption
 from memserver.errors import BadData, InvalidInput
 from memserver_evals.cli.options import (
     DataOption,
-    JsonOption,
     JudgeKeyOption,
     JudgeModelOption,
     JudgeOptions,

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from memserver.cli.options import ApiKeyOption, url_option
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver.openai_http.client import EndpointClient
@@ -25,7 +26,6 @@ from memserver_evals.wiring import SystemOptions
 DataOption = Annotated[
     Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder with the data.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON object, for scripts.")]
 JudgeUrlOption = Annotated[str | None, typer.Option(help="An endpoint that judges (…/v1).")]
 JudgeModelOption = Annotated[str | None, typer.Option(help="Its model.")]
 JudgeKeyOption = Annotated[str | None, typer.Option(envvar="MEMSERVER_JUDGE_API_KEY")]
@@ -66,10 +66,10 @@ class RunOptions:
     out: Annotated[
         Path | None, typer.Option(help="The run's folder; one that is there is resumed.")
     ] = None
-    url: Annotated[
-        str | None, typer.Option(help="A memserver to evaluate; left out: one is started.")
-    ] = None
-    api_key: Annotated[str | None, typer.Option(envvar="MEMSERVER_API_KEY")] = None
+    url: Annotated[str | None, url_option("A memserver to evaluate; left out: one is started.")] = (
+        None
+    )
+    api_key: ApiKeyOption = None
     database_url: Annotated[
         str | None,
         typer.Option(

@@ -7,6 +7,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from memserver.cli.doctor import examine_database
+from memserver.storage.migrate import NEWER
 from tests.support.embedding_endpoint import EmbeddingEndpoint
 from tests.support.http_app import serving
 from tests.support.processes import command
@@ -139,3 +141,12 @@ def test_a_database_that_a_newer_version_has_migrated(
     settings = settings_for(NOBODY, database_url=database.owner, port=0)
     done = command(folder, settings, arguments)
     assert_reported(done, "schema is 9999, newer than this memserver's", "restore the backup")
+
+
+def test_the_doctor_does_not_advise_to_migrate_a_database_that_is_newer(
+    database: OneDatabase,
+) -> None:
+    with psycopg.connect(database.owner) as connection:
+        connection.execute("UPDATE memserver_migrations SET version_num = '9999'")
+    *_, migrations = examine_database(database.owner, database.app)
+    assert (migrations.well, migrations.remedy) == (False, NEWER)

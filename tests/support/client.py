@@ -65,7 +65,7 @@ class Served:
 @contextmanager
 def served(database: OneDatabase, model: ScriptedModel, **settings: Any) -> Iterator[Served]:
     """The whole server over a test's database, with a scripted model, on a real socket."""
-    options = Settings(_env_file=None, lease_seconds=2, jobs_at_once=0, **settings)
+    options = Settings(**{"_env_file": None, "lease_seconds": 2, "jobs_at_once": 0, **settings})
     services = assemble(database.app, FixedModels(model), HashingEmbedder(), options)
     with application(services, options) as app:
         line = Line(app)

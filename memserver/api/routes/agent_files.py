@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import tempfile
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Annotated
@@ -20,6 +21,7 @@ from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDe
 from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replay
 from memserver.api.schemas.agents import UniqueName
+from memserver.api.uploads import BODY, is_form, open_form_file
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
 from memserver.storage import agents
 from memserver.storage.database import Transaction
@@ -34,6 +36,7 @@ router = Router(prefix="/agents", tags=["moving agents"])
 MEDIA_TYPE = "application/zip"
 HELD_IN_MEMORY = 1_000_000
 """Bytes of a file that is sent; of more the rest waits on disk."""
+READ_TOGETHER = 1_000_000
 
 
 @router.get(
@@ -72,15 +75,7 @@ async def export_agent(
         413: {"model": ErrorResponse, "description": "The file is larger than the server takes."},
         415: {"model": ErrorResponse, "description": "It is no agent file."},
     },
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                kind: {"schema": {"type": "string", "format": "binary"}}
-                for kind in (MEDIA_TYPE, "application/octet-stream")
-            },
-        }
-    },
+    openapi_extra=BODY,
 )
 async def import_agent(
     request: Request,
@@ -103,7 +98,7 @@ async def import_agent(
 ) -> Response:
     """Make an agent of an agent file, or of a Letta agent file (.af); all of it or nothing.
 
-    The body is the file. `not_carried` lists what could not be carried as it is.
+    The file is the body, or the part `file` of a form. `not_carried` lists what could not be carried as it is.
     """
     if keep_ids and not caller.operates:
         raise Forbidden(
@@ -137,7 +132,7 @@ async def _receive(request: Request, file: IO[bytes], most: int) -> bytes:
     digest = hashlib.sha256(f"{request.url.path}?{request.url.query}\0".encode())
     size = 0
     try:
-        async for piece in request.stream():
+        async for piece in _sent(request):
             size += len(piece)
             if size > most:
                 raise AgentFileTooLarge(
@@ -150,6 +145,17 @@ async def _receive(request: Request, file: IO[bytes], most: int) -> bytes:
         raise InvalidInput("The file did not arrive whole.") from error
     file.seek(0)
     return digest.digest()
+
+
+async def _sent(request: Request) -> AsyncIterator[bytes]:
+    """The file that a request has as its body, or as a form's part; what is larger than it may be ends before."""
+    if not is_form(request):
+        async for piece in request.stream():
+            yield piece
+        return
+    async with open_form_file(request) as part:
+        while piece := await part.read(READ_TOGETHER):
+            yield piece
 
 
 @dataclass

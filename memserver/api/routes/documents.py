@@ -23,7 +23,7 @@ from memserver.memory import documents as ingestion
 from memserver.storage import agents, collections, documents
 from memserver.storage.documents import Upload
 from memserver.text import clean
-from memserver.wire.archival import Document, DocumentText
+from memserver.wire.archival import Document, DocumentText, UploadedDocument
 from memserver.wire.base import ErrorResponse, Page
 from memserver.wiring.services import Services
 
@@ -42,13 +42,14 @@ class UploadQuery(BaseModel):
     )
     unique: bool = Field(
         default=False,
-        description="Answer with the collection's document of the same content, if any.",
+        description="Answer with the collection's document of the same content, if any; "
+        "it gets these tags and metadata beside its own.",
     )
 
 
 About = Annotated[UploadQuery, Query()]
 ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"model": Document, "description": "With `unique`: it is there already."},
+    200: {"model": UploadedDocument, "description": "With `unique`: it is there already."},
     413: {"model": ErrorResponse, "description": "The file is too large."},
     415: {"model": ErrorResponse, "description": "A kind of file that is not read here."},
 }
@@ -62,7 +63,7 @@ async def post_agent_document(
     services: ServicesDep,
     tenant: TenantDep,
     about: About,
-) -> Document:
+) -> UploadedDocument:
     """Take a file into the agent's own collection: text, Markdown, HTML, PDF, DOCX or JSON Lines.
 
     The file is a form's part named `file`, or the body. When the answer comes it is stored, and nothing
@@ -84,7 +85,7 @@ async def post_collection_document(
     services: ServicesDep,
     tenant: TenantDep,
     about: About,
-) -> Document:
+) -> UploadedDocument:
     """Take a file into a collection, as for an agent's own."""
     async with services.database.tenant(tenant) as tx:
         await collections.get(tx, collection_id)
@@ -175,7 +176,7 @@ async def _add(
     tenant: str,
     collection_id: UUID,
     about: UploadQuery,
-) -> Document:
+) -> UploadedDocument:
     metadata = parse_metadata(about.metadata)
     sent = await read_upload(request, services.documents.limits.max_bytes)
     upload = Upload(
@@ -188,7 +189,8 @@ async def _add(
     document, new = await services.documents.add(tenant, collection_id, upload, unique=about.unique)
     if not new:
         response.status_code = 200
-    return Document.model_validate(document)
+    shown = Document.model_validate(document)
+    return UploadedDocument(**shown.model_dump(), is_new=new)
 
 
 async def _page(

@@ -15,16 +15,18 @@ from memserver.api.event_stream import EventStream
 from memserver.api.hang_up import HangUp, HangUpDep
 from memserver.api.json_body import Router
 from memserver.api.pictures import PictureUrl, read_pictures
-from memserver.api.schemas.answers import answer, turn_status
+from memserver.api.schemas.answers import answer, turn_status, turn_under_lens
 from memserver.api.schemas.messages import EventIn, ImportIn, MessageIn
 from memserver.api.sse import encode, error_frame
 from memserver.errors import InvalidInput, MemserverError
 from memserver.memory import reading
 from memserver.memory.pictures import marker
-from memserver.storage import agents, inbox, recall
+from memserver.storage import agents, inbox, recall, turn_steps
 from memserver.storage.inbox import NewMessage
+from memserver.wire.agents import AgentOptions
 from memserver.wire.base import Page
 from memserver.wire.messages import Answer, Message, Turn
+from memserver.wire.steps import TurnSteps
 from memserver.wiring.services import Services
 
 router = Router(prefix="/agents/{agent}", tags=["messages"])
@@ -183,6 +185,22 @@ async def get_turn(agent_id: AgentId, turn: int, services: ServicesDep, tenant: 
     async with services.database.tenant(tenant) as tx:
         found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
         return turn_status(found, await services.conversation.find_blocker(tx, found))
+
+
+@router.get("/turns/{turn}/steps")
+async def get_turn_steps(
+    agent_id: AgentId, turn: int, services: ServicesDep, tenant: TenantDep
+) -> TurnSteps:
+    """A turn under the lens: each step's prompt in tokens by part, its times, what the model was sent and replied.
+
+    Prompts and replies are there where the agent's option `trace` was on, for a week unless set.
+    """
+    async with services.database.tenant(tenant) as tx:
+        found = await inbox.get_turn(tx, agent_id, min(turn, 2**62))
+        agent = await agents.get(tx, agent_id)
+        steps = await turn_steps.read(tx, agent_id, found.turn)
+    options = AgentOptions.model_validate(agent.options)
+    return turn_under_lens(found, steps, traced=services.deps.limits.traces(options))
 
 
 @router.get(

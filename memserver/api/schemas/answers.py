@@ -1,6 +1,8 @@
 """What is answered where that is more than one of our own values: the rest is read from their attributes."""
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -11,7 +13,7 @@ from memserver.memory.archival import ArchivalPage
 from memserver.memory.recall import RecallHit, RecallPage
 from memserver.memory.results import Excerpt, message_label
 from memserver.messages import RESERVED, Entry
-from memserver.storage import calls, inbox, sections, tools
+from memserver.storage import calls, inbox, sections, tools, turn_steps
 from memserver.tools.tool import RunnableTool
 from memserver.wire.archival import ArchivalResults, FoundPassage, Passage
 from memserver.wire.messages import (
@@ -21,10 +23,14 @@ from memserver.wire.messages import (
     Message,
     RecallResults,
     Turn,
+    Usage,
     WaitingCall,
 )
 from memserver.wire.sections import SectionVersion
+from memserver.wire.steps import StepTimes, TurnStep, TurnSteps
 from memserver.wire.tools import AgentTool, McpServer, Tool, ToolRules
+
+_SAME = ("step", "at", "position", "model", "parts", "stop", "error")
 
 
 def waiting_call(call: calls.OpenCall, expires_at: datetime) -> WaitingCall:
@@ -39,6 +45,33 @@ def waiting_call(call: calls.OpenCall, expires_at: datetime) -> WaitingCall:
         waits_for=record.waits_for,
         created_at=call.created_at,
         expires_at=expires_at,
+    )
+
+
+def turn_under_lens(
+    turn: inbox.TurnRow, steps: Sequence[turn_steps.StepRow], *, traced: bool
+) -> TurnSteps:
+    def since_posted(at: datetime | None) -> float | None:
+        return None if at is None else max(0.0, (at - turn.created_at).total_seconds())
+
+    def parsed(text: str | None) -> object:
+        return None if text is None else json.loads(text)
+
+    return TurnSteps(
+        turn=turn.turn,
+        waited=since_posted(turn.started_at),
+        took=since_posted(turn.finished_at),
+        traced=traced,
+        steps=[
+            TurnStep(
+                **{name: getattr(step, name) for name in _SAME},
+                usage=Usage.model_validate(step),
+                seconds=StepTimes(**{**asdict(step), "model": step.asking}),
+                request=parsed(step.request),
+                reply=parsed(step.reply),
+            )
+            for step in steps
+        ],
     )
 
 

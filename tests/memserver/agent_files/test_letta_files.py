@@ -8,6 +8,13 @@ from typing import Any
 import pytest
 
 from memserver.agent_files.letta import LettaFile
+from memserver.agent_files.letta_messages import (
+    LOST_RESULT,
+    NO_ARGUMENTS,
+    NO_MESSAGE,
+    NO_TIME,
+    OWN_EVENT,
+)
 from memserver.errors import AgentFileCorrupt
 from memserver.testing.scripted import ScriptedModel, say
 from tests.support.server import OneDatabase, Server, serving
@@ -268,3 +275,68 @@ def test_whatever_stands_anywhere_in_a_letta_file_is_read_or_refused(odd: Any) -
             assert LettaFile(changed).agent.name
             read += 1
     assert read > 100
+
+
+async def test_nothing_of_a_letta_file_is_dropped_without_a_note(database: OneDatabase) -> None:
+    value = letta_file()
+    [sam, *_] = value["agents"]
+    sam["block_ids"] = ["block-7"]
+    sam["identities"] = [{"name": "Ada"}]
+    sam["messages"] = [
+        message(0, "system", "prompt"),
+        message(1, "user", "When?", created_at="yesterday"),
+        message(2, "wizard", "Abracadabra."),
+        {**message(3, "user", "No role."), "role": None},
+        message(4, "user", json.dumps({"type": "heartbeat", "time": "now"})),
+        message(5, "assistant", None, tool_calls=[call("c1", "add", a=1)]),
+        message(6, "tool", "3", tool_call_id="c0"),
+        "what",
+    ]
+    sam["messages"][5]["tool_calls"][0]["function"]["arguments"] = "{oops"
+    value["passages"] = [{"id": "p1", "text": " "}, {"id": "p2", "text": "x", "created_at": "soon"}]
+    async with serving(database, ScriptedModel()) as server:
+        made = await import_file(server, value)
+        history = (await server.get(f"{made['agent']['id']}/messages", order="asc"))["items"]
+    assert [(each["role"], each["text"]) for each in history] == [
+        ("user", "When?"),
+        ("system", "[wizard] Abracadabra."),
+        ("system", "[no role] No role."),
+        ("assistant", ""),
+    ]
+    reported = {(each["kind"], each["name"]) for each in made["not_carried"]}
+    assert reported >= {
+        ("block", "block-7"),
+        ("block", "human"),
+        ("block", ""),
+        ("identities", ""),
+        ("passage", "p1"),
+        ("passage", "p2"),
+    }
+    said = {each["reason"] for each in made["not_carried"] if each["kind"] == "message"}
+    assert said == {
+        f"{what}: 1."
+        for what in (
+            NO_TIME,
+            "Of the unknown role 'wizard', kept as the system's",
+            "Of the unknown role 'no role', kept as the system's",
+            OWN_EVENT,
+            NO_ARGUMENTS,
+            LOST_RESULT,
+            NO_MESSAGE,
+        )
+    }
+
+
+async def test_a_letta_file_in_utf_16_and_one_in_a_form_are_read(database: OneDatabase) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        for name, sent in (
+            ("utf-16", {"content": json.dumps(letta_file()).encode("utf-16")}),
+            ("utf-16-le", {"content": json.dumps(letta_file()).encode("utf-16-le")}),
+            ("form", {"files": {"file": ("x.af", json.dumps(letta_file()))}}),
+        ):
+            answer = await server.http.post("/v1/agents/import", params={"name": name}, **sent)
+            assert (answer.status_code, answer.json()["messages"]) == (201, 7), answer.text
+        two = await server.http.post(
+            "/v1/agents/import", files={"file": b"{}"}, data={"name": "sam"}
+        )
+        assert (two.status_code, two.json()["error"]["code"]) == (422, "invalid_input")

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
+import pytest
 
 from memserver.testing.scripted import ScriptedModel
 from tests.support.agent_files import closed, opened, smallest, with_messages
@@ -62,6 +63,7 @@ async def test_an_export_that_meets_a_compaction_has_the_agent_as_it_was_before(
             await server.run_jobs()
 
 
+@pytest.mark.timeout(times(120, 3600))
 async def test_every_copy_of_an_agent_exported_beside_compactions_imports_and_turns_answers(
     database: OneDatabase,
 ) -> None:

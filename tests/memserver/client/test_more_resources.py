@@ -105,16 +105,18 @@ async def test_documents_are_uploaded_followed_and_deleted(connect, database: On
         )
         assert (mine.name, mine.kind, mine.tags) == ("otters.txt", "text", ["a", "b"])
         assert mine.metadata == {"x": [1]}
-        assert (await client.documents.list_of_agent(agent.id)).items == [mine]
-        assert [each async for each in client.documents.all_of_agent(agent.id)] == [mine]
+        stored = await client.documents.get(mine.id)
+        assert (await client.documents.list_of_agent(agent.id)).items == [stored]
+        assert [each async for each in client.documents.all_of_agent(agent.id)] == [stored]
         assert await client.documents.file(mine.id) == text.encode()
         with pytest.raises(Conflict):
             await client.documents.text(mine.id)
         one = await client.documents.upload(books.id, b"Bees.", "bees.txt")
         same = await client.documents.upload(books.id, b"Bees.", "bees.txt", unique=True)
-        assert one.id == same.id
-        assert (await client.documents.list(books.id)).items == [one]
-        assert [each async for each in client.documents.all(books.id)] == [one]
+        assert (one.id, one.is_new, same.is_new) == (same.id, True, False)
+        stored = await client.documents.get(one.id)
+        assert (await client.documents.list(books.id)).items == [stored]
+        assert [each async for each in client.documents.all(books.id)] == [stored]
         assert (await client.documents.cancel(one.id)).state == "cancelled"
         assert (await client.documents.resume(one.id)).state == "waiting"
         await client.documents.delete(one.id)

@@ -57,7 +57,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             )
         ]
     assert guarded == [(True,)]
-    assert len(tables) == 34
+    assert len(tables) == 35
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
