@@ -46,6 +46,7 @@ from memserver.api.routes import (
     tenants,
     timers,
     tools,
+    webhooks,
     working_context,
 )
 from memserver.errors import DatabaseError, MemserverError
@@ -88,6 +89,7 @@ ROUTES = (
     tools,
     mcp_servers,
     calls,
+    webhooks,
     keys,
     tenants,
     operations,

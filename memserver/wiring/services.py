@@ -47,6 +47,8 @@ from memserver.storage.turn_steps import forgetting_traces
 from memserver.storage.watched import allow_long_statements
 from memserver.telemetry.metrics import NO_METRICS
 from memserver.telemetry.prometheus import PrometheusMetrics
+from memserver.tools import event_delivery
+from memserver.tools.event_delivery import EventDelivery
 from memserver.tools.mcp_tools import McpConnections
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.webhooks import WebhookSender
@@ -357,6 +359,7 @@ def job_handlers(
         documents.JOB: ingesting.run,
         **upkeep.handlers(),
         languages.JOB: partial(relex, deps.database),
+        event_delivery.JOB: EventDelivery(deps.database, deps.tools.webhooks).run,
     }
 
 
