@@ -107,7 +107,9 @@ async def test_an_event_that_is_not_taken_comes_again_under_the_same_id_and_the_
     database: OneDatabase, current: Current, served: str
 ) -> None:
     current.app = receiver = Receiver(500, 404)
-    async with serving(database, ScriptedModel([say("hi"), say("hi")]), tool_networks=HERE) as server:
+    async with serving(
+        database, ScriptedModel([say("hi"), say("hi")]), tool_networks=HERE
+    ) as server:
         made = await register(server, f"{served}/mine", ["turn.ended"])
         await server.say(await server.create_agent(), "hello")
         await server.run_jobs()
