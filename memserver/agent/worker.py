@@ -6,11 +6,13 @@ here holds a lock while a model thinks.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from time import perf_counter
 from uuid import UUID
+
+from opentelemetry.context import Context
 
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import abandoned, as_json
@@ -32,7 +34,7 @@ from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn
 from memserver.storage.repeating import repeat
 from memserver.storage.turn_writes import StepCommit
-from memserver.telemetry import ids
+from memserver.telemetry import ids, spans
 from memserver.telemetry.metrics import TURN
 from memserver.watchdog import Watchdog
 
@@ -62,8 +64,8 @@ class Worker:
         self._running: dict[UUID, int] = {}
         """The turn of each agent that runs here now."""
         self._releasing: dict[UUID, asyncio.Task[None]] = {}
-        self._requests: dict[UUID, dict[int, object]] = {}
-        """The ids of the requests here that turns were posted by, for the log, while their agent is served."""
+        self._requests: dict[UUID, dict[int, tuple[object, Context]]] = {}
+        """The ids and spans of the requests here that turns were posted by, while their agent is served."""
         self._stopped = False
 
     @asynccontextmanager
@@ -95,7 +97,7 @@ class Worker:
         if self._stopped:
             return False
         if turn is not None and (request_id := ids.current().get("request_id")):
-            self._requests.setdefault(agent_id, {}).setdefault(turn, request_id)
+            self._requests.setdefault(agent_id, {}).setdefault(turn, (request_id, spans.current()))
         if agent_id in self._serving:
             self._rerun.add(agent_id)
             return False
@@ -178,13 +180,23 @@ class Worker:
             if released:
                 self._leases.pop(agent_id, None)
 
-    def _named(self, work: ClaimedTurn) -> AbstractContextManager[None]:
-        """The log says which turn runs: the task serves one after the other, and was begun by any request."""
-        turn = work.turn
-        request_id = self._requests.get(turn.agent_id, {}).pop(turn.turn, None)
+    @contextmanager
+    def _named(self, work: ClaimedTurn) -> Iterator[None]:
+        """Log and trace say which turn runs: the task serves one after the other, and was begun by any request."""
+        tenant, agent, turn = work.lease.tenant, work.turn.agent_id, work.turn.turn
+        request_id, parent = self._requests.get(agent, {}).pop(turn, (None, Context()))
         request = {} if request_id is None else {"request_id": request_id}
-        tenant, agent = work.lease.tenant, turn.agent_id
-        return ids.bound(**request, tenant=tenant, agent=agent, turn=turn.turn)
+        attributes: dict[str, str | int] = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.id": str(agent),
+            "memserver.tenant": tenant,
+            "memserver.turn": turn,
+        }
+        with (
+            ids.bound(**request, tenant=tenant, agent=agent, turn=turn),
+            spans.span("invoke_agent", attributes, parent=parent),
+        ):
+            yield
 
     async def _attempt(self, work: ClaimedTurn, queue: list[Entry]) -> Paused | Ended:
         """Run a turn. One that was taken up before is marked: it may have killed who ran it."""

@@ -4,12 +4,14 @@ from collections.abc import Awaitable, Callable
 from time import perf_counter
 from typing import TypeVar
 
+from opentelemetry.trace import Span, SpanKind
 from typing_extensions import override
 
 from memserver.errors import ModelError, ModelNotFound
 from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
 from memserver.messages import Prompt, TokenUsage, ToolSpecs
 from memserver.telemetry.metrics import FIRST_TEXT, MODEL, MODEL_TOKENS, Recorder
+from memserver.telemetry.spans import span
 
 _Answer = TypeVar("_Answer", Reply, Written)
 CHAT, PROVIDER = "chat", "openai"
@@ -56,9 +58,13 @@ class ObservedModel(ModelDecorator):
             on_text(text)
 
         failure, usage = "", TokenUsage()
+        asked = {"gen_ai.operation.name": CHAT, "gen_ai.provider.name": PROVIDER}
         try:
-            answer = await ask(None if on_text is None else hear)
-            name, usage = self.inner.name, answer.usage
+            with span(CHAT, asked, kind=SpanKind.CLIENT) as traced:
+                answer = await ask(None if on_text is None else hear)
+                name, usage = self.inner.name, answer.usage
+                if traced.is_recording():
+                    _describe(traced, name, usage)
         except ModelError as error:
             failure, usage = error.code, getattr(error, "usage", usage)
             if isinstance(error, ModelNotFound):
@@ -74,3 +80,14 @@ class ObservedModel(ModelDecorator):
             ):
                 if tokens:
                     record(MODEL_TOKENS, tokens, CHAT, PROVIDER, name, kind)
+
+
+def _describe(traced: Span, model: str, usage: TokenUsage) -> None:
+    traced.update_name(f"{CHAT} {model}")
+    traced.set_attributes(
+        {
+            "gen_ai.request.model": model,
+            "gen_ai.usage.input_tokens": usage.prompt_tokens,
+            "gen_ai.usage.output_tokens": usage.completion_tokens,
+        }
+    )

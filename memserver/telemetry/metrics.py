@@ -60,5 +60,8 @@ class Recorder:
     def add_running(self, turns: int) -> None:
         """Note that so many more turns run now."""
 
+    def close(self) -> None:
+        """Send what has not been sent; it may take seconds."""
+
 
 NO_METRICS = Recorder()

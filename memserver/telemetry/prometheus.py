@@ -14,7 +14,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 from typing_extensions import override
 
-from memserver.telemetry.metrics import MEASURES, Measure, Recorder
+from memserver.telemetry.metrics import MEASURES, NO_METRICS, Measure, Recorder
 
 prometheus_client.disable_created_metrics()  # a second series for each, which nobody reads
 SHARED_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -23,7 +23,9 @@ Gauges = dict[str, tuple[str, dict[tuple[tuple[str, str], ...], float]]]
 
 
 class PrometheusMetrics(Recorder):
-    def __init__(self) -> None:
+    def __init__(self, also: Recorder = NO_METRICS) -> None:
+        """Measure; `also` gets the same."""
+        self._also = also
         self._registry = CollectorRegistry()
         self._histograms = {measure.name: self._histogram(measure) for measure in MEASURES}
         self._running = prometheus_client.Gauge(
@@ -36,10 +38,16 @@ class PrometheusMetrics(Recorder):
     @override
     def record(self, measure: Measure, value: float, *labels: str) -> None:
         self._histograms[measure.name].labels(*labels).observe(value)
+        self._also.record(measure, value, *labels)
 
     @override
     def add_running(self, turns: int) -> None:
         self._running.inc(turns)
+        self._also.add_running(turns)
+
+    @override
+    def close(self) -> None:
+        self._also.close()
 
     def render(self, accept: str, gauges: Gauges) -> tuple[bytes, str]:
         """All that was measured, with values of this moment, in the form that a header Accept wants; and its media type."""

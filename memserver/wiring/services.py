@@ -45,8 +45,6 @@ from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
 from memserver.storage.turn_steps import forgetting_traces
 from memserver.storage.watched import allow_long_statements
-from memserver.telemetry.metrics import NO_METRICS
-from memserver.telemetry.prometheus import PrometheusMetrics
 from memserver.tools import event_delivery
 from memserver.tools.event_delivery import EventDelivery
 from memserver.tools.mcp_tools import McpConnections
@@ -62,6 +60,7 @@ from memserver.wiring.providers import (
     embedding_model,
     make_embedder,
 )
+from memserver.wiring.telemetry import make_recorder
 from memserver.wiring.tools import configured_mcp_servers, python_tools, registry
 
 SHORTEST_IDLE = 10
@@ -225,7 +224,7 @@ async def assemble(
     database = _database(app_url, settings)
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     webhooks = WebhookSender(settings.tool_networks)
-    metrics = NO_METRICS if settings.metrics == "off" else PrometheusMetrics()
+    metrics = make_recorder(settings)
     models.observe(metrics)
     mcp = McpConnections(database, configured_mcp_servers(settings), settings.tool_networks)
     deps = TurnDependencies(
@@ -244,6 +243,7 @@ async def assemble(
     )
     async with _open(database, webhooks, others), _running(settings, deps, mcp) as services:
         yield services
+    await asyncio.to_thread(metrics.close)
 
 
 @asynccontextmanager
