@@ -5,8 +5,8 @@ So all that ends a turn counts, and an older server queues it too; a tenant with
 
 from alembic import op
 
-revision = "0028"
-down_revision = "0027"
+revision = "0029"
+down_revision = "0028"
 
 CREATE = """
 CREATE TABLE webhooks (
