@@ -202,7 +202,7 @@ class CallRun:
         )
         async with state.deadline.cutting():
             with timed("tools"):
-                how, result, pictures = await _run(tool, call, context, deps.limits.calls)
+                how, result, pictures = await run_call(tool, call, context, deps.limits.calls)
         return await state.close(replace(message, pictures=pictures), how, result)
 
     async def _stop_after(self, ended: Entry) -> str | None:
@@ -239,7 +239,7 @@ class CallRun:
         return idle if idle and name == idle.spec.name else state.tools.get(name)
 
 
-async def _run(
+async def run_call(
     tool: RunnableTool, call: FunctionCall, context: ToolContext, limits: CallLimits
 ) -> tuple[Literal["done", "failed"], str, tuple[Picture, ...]]:
     """Run a call; a refused one of a transactional tool leaves no trace in the database.

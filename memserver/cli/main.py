@@ -32,6 +32,7 @@ class Commands(ExtensibleGroup):
         ),
         "import": Listed("transfer:import_agent", AGENTS, "Make an agent of such a file."),
         "mcp": Listed("mcp:mcp", AGENTS, "Offer agents' memories as an MCP server."),
+        "tools": Listed("tools:tools", AGENTS, "List tools, and try one."),
         "doctor": Listed("doctor:doctor", OPERATION, "Find out what is wrong, and how to fix it."),
         "models": Listed(
             "models:models", OPERATION, "The endpoint's models, and adapters on them."

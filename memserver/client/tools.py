@@ -1,10 +1,11 @@
 """Tools, which of them agents have, and MCP servers."""
 
+from dataclasses import replace
 from typing import Unpack
 from uuid import UUID
 
 from memserver.client.methods import Resource, TransportT, items, method
-from memserver.client.models import AgentTool, McpServer, Page, Tool
+from memserver.client.models import AgentTool, McpServer, Page, Tool, ToolTrial
 from memserver.client.requests import (
     Id,
     JsonObject,
@@ -103,6 +104,22 @@ class Tools(Resource[TransportT]):
             retries=retries,
         )
         return patch(_TOOL, Tool, body, name=name)
+
+    @method
+    def try_out(
+        self, name: str, arguments: JsonObject | None = None, *, agent: Id | None = None
+    ) -> Request[ToolTrial]:
+        """Call a Python function, a webhook or a tool of an MCP server once, outside of any turn.
+
+        It runs for real, in the limits of an agent's call; a call that fails is an answer, too.
+
+        Args:
+            name: of the tool.
+            arguments: as a model would write them.
+            agent: whose memory a Python function has, and whose id a webhook is sent.
+        """
+        request = post(f"{_TOOL}/try", ToolTrial, {"arguments": arguments or {}}, name=name)
+        return replace(request, query={"agent": agent})
 
     @method
     def delete(self, name: str) -> Request[None]:

@@ -6,13 +6,17 @@ Owns the list of what is forgiven. A value whose type the schema takes is never 
 - 2.0 and "2.0" for an integer become 2; the integer 5 for a string becomes "5";
 - JSON text of a list or an object, where a list or an object is wanted, is read.
 
+The same holds for what is inside of lists and objects, unless it could be of more than one form.
+
 Everything else is a violation, which the model is shown (`tool_arguments`).
 """
 
 import json
 import re
+from collections.abc import Iterator
 from math import isfinite
 from typing import Any
+from urllib.parse import unquote
 
 from memserver.messages import JsonObject, JsonValue
 from memserver.text import checked_json
@@ -45,11 +49,32 @@ def read_json_at(text: str, start: int) -> tuple[Any, int]:
         raise ValueError("it nests too deep") from None
 
 
-def coerce(value: JsonValue, schema: JsonObject | bool) -> JsonValue:
-    """The value in a type that the schema takes, if it can be had without loss; else as it is."""
-    wanted = _types(schema)
-    if not wanted or _type_of(value) in wanted:
+def coerce(value: JsonValue, schema: JsonObject | bool, root: JsonObject) -> JsonValue:
+    """The value, and all that is within it, in types that the schema takes, if they can be had without loss; else as it is.
+
+    Args:
+        value: of one argument.
+        schema: of the argument.
+        root: the whole schema, which references of `schema` point into.
+    """
+    alternatives = list(_alternatives(schema, root, set()))
+    wanted = frozenset().union(*map(_types, alternatives))
+    if wanted and _type_of(value) not in wanted:
+        value = _converted(value, wanted)
+    if not isinstance(value, dict | list):
         return value
+    fitting = [each for each in alternatives if _type_of(value) in _types(each)]
+    if len(fitting) != 1:
+        return value
+    [only] = fitting
+    if isinstance(value, list):
+        items = only.get("items", True)
+        return [coerce(each, items, root) for each in value]
+    known, others = only.get("properties", {}), only.get("additionalProperties", True)
+    return {name: coerce(each, known.get(name, others), root) for name, each in value.items()}
+
+
+def _converted(value: JsonValue, wanted: frozenset[str]) -> JsonValue:
     if isinstance(value, bool):
         return value
     if isinstance(value, float):
@@ -76,16 +101,36 @@ def _from_text(value: str, wanted: frozenset[str]) -> JsonValue:
     return value
 
 
-def _types(schema: JsonObject | bool) -> frozenset[str]:
-    if isinstance(schema, bool):
-        return frozenset()
-    named = schema.get("type")
-    if isinstance(named, str):
-        return frozenset({named})
-    if isinstance(named, list):
-        return frozenset(named)
-    members = schema.get("anyOf", ())
-    return frozenset().union(*(_types(member) for member in members))
+def _alternatives(
+    schema: JsonObject | bool, root: JsonObject, followed: set[str]
+) -> Iterator[JsonObject]:
+    """The schemas with a type that a value may fit; each reference is followed once."""
+    if not isinstance(schema, dict):
+        return
+    if "type" in schema:
+        yield schema
+        return
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and reference not in followed:
+        followed.add(reference)
+        yield from _alternatives(_find(reference, root), root, followed)
+    for kind in ("anyOf", "oneOf", "allOf"):
+        for member in schema.get(kind, ()):
+            yield from _alternatives(member, root, followed)
+
+
+def _find(reference: str, root: JsonObject) -> JsonObject | bool:
+    """What a reference into the schema points at; True, which takes everything, where that is nothing."""
+    found: Any = root
+    for part in unquote(reference).split("/")[1:] if reference.startswith("#") else ("",):
+        name = part.replace("~1", "/").replace("~0", "~")
+        found = found.get(name, True) if isinstance(found, dict) else True
+    return found if isinstance(found, dict) else True
+
+
+def _types(schema: JsonObject) -> frozenset[str]:
+    named = schema["type"]
+    return frozenset({named}) if isinstance(named, str) else frozenset(named)
 
 
 def _type_of(value: object) -> str:

@@ -53,7 +53,7 @@ def check_schema(spec: ToolSpec) -> None:
 def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
     """Check a call's arguments and give them back as the tool will see them.
 
-    Lossless changes are made to top-level arguments; where they don't fit then, what is of no use is left out.
+    Lossless changes are made first; where they don't fit then, what is of no use is left out.
 
     Raises:
         ProtocolViolation: they do not fit; the message says what the model should change.
@@ -66,7 +66,7 @@ def check_arguments(spec: ToolSpec, arguments: JsonObject) -> JsonObject:
     required = spec.parameters.get("required", ())
     try:
         fitted = {
-            name: coerce(value, properties.get(name, True))
+            name: coerce(value, properties.get(name, True), spec.parameters)
             for name, value in arguments.items()
             if name in required or value is not None or not _is_left_out(validator, name)
         }

@@ -5,20 +5,15 @@ A tool's function runs in a thread; an async tool in a task of its own, whose ex
 
 import asyncio
 import contextlib
-import dataclasses
-import enum
 import json
 import logging
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import date, datetime, time
-from decimal import Decimal
-from pathlib import PurePath
 from typing import Any
-from uuid import UUID
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
 from memserver.errors import MemserverError, ToolError, ToolProcessEnded
 from memserver.foreign_code import outcome_of
@@ -137,17 +132,11 @@ async def _as_task(work: Callable[[], Awaitable[object]]) -> ToolResult:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
     if isinstance(value, datetime | date | time):
         return value.isoformat()
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, UUID | Decimal | PurePath):
-        return str(value)
-    raise TypeError(f"a {type(value).__name__} can't be written as JSON")
+    if isinstance(value, Iterator | AsyncIterator):
+        raise TypeError(f"a {type(value).__name__} can't be written as JSON; return a list")
+    return to_jsonable_python(value)
 
 
 def _make_portable(error: BaseException) -> BaseException:

@@ -94,6 +94,11 @@ def read_signature(
         raise refuse("has a name that is none for a tool: letters, digits, _ and -, at most 64.")
     if not inspect.isfunction(function):
         raise refuse("is no function.", "Decorate a plain def or async def.")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise refuse(
+            "is a generator, but a call has one result, which is stored when it ends.",
+            "Return a list, or the texts joined.",
+        )
     described = _docstring(function)
     if not described.description:
         raise refuse("has no docstring to tell the model what it does.")

@@ -35,6 +35,24 @@ class Tool(Record):
     updated_at: datetime | None = None
 
 
+class ToolTrial(Record):
+    """What came of calling a tool once, to try it."""
+
+    state: Literal["done", "failed", "refused"] = Field(
+        description="refused: the arguments don't fit, and nothing was called; `result` is what a model would read.",
+        examples=["done"],
+    )
+    result: str = Field(
+        description="What the model reads: the result, or why there is none.",
+        examples=["It is sunny."],
+    )
+    pictures: int = Field(default=0, description="How many pictures the model would see.")
+    arguments: dict[str, Any] = Field(
+        description="As the tool got them.", examples=[{"city": "Oslo"}]
+    )
+    seconds: float = Field(default=0.0, description="That it took.", examples=[0.42])
+
+
 class ToolRules(Record):
     """By which rules an agent calls a tool; each counts in every turn by itself."""
 

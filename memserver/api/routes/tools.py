@@ -9,10 +9,18 @@ from uuid import UUID
 
 from fastapi import Body
 
-from memserver.api.dependencies import AgentId, ByName, PathText, ServicesDep, TenantDep
+from memserver.agent import tool_trial
+from memserver.api.dependencies import (
+    AgentFilter,
+    AgentId,
+    ByName,
+    PathText,
+    ServicesDep,
+    TenantDep,
+)
 from memserver.api.json_body import Router
 from memserver.api.schemas.answers import agent_tool, registered_tool, server_tool
-from memserver.api.schemas.tools import ClientToolIn, ToolPatch, ToolRulesIn, WebhookIn
+from memserver.api.schemas.tools import ClientToolIn, ToolPatch, ToolRulesIn, ToolTrialIn, WebhookIn
 from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.storage import agents, tools
 from memserver.storage.database import Transaction
@@ -25,7 +33,7 @@ from memserver.tools.registry import check_rules
 from memserver.tools.tool import RunnableTool
 from memserver.wire.agents import AgentOptions
 from memserver.wire.base import Page
-from memserver.wire.tools import AgentTool, Tool
+from memserver.wire.tools import AgentTool, Tool, ToolTrial
 from memserver.wiring.services import Services
 
 router = Router(tags=["tools"])
@@ -76,6 +84,22 @@ async def get_tool(name: PathText, services: ServicesDep, tenant: TenantDep) -> 
         return server_tool(tool)
     async with services.database.tenant(tenant) as tx:
         return registered_tool(await tools.get(tx, name))
+
+
+@router.post("/tools/{name}/try")
+async def try_tool(
+    name: PathText, given: ToolTrialIn, services: ServicesDep, tenant: TenantDep, agent: AgentFilter
+) -> ToolTrial:
+    """Call a Python function, a webhook or a tool of an MCP server once, outside of any turn.
+
+    It runs for real, in the limits of an agent's call; nothing is stored. A call that fails is an answer, too.
+    With `agent` a Python function has that agent's memory, and a webhook is sent its id.
+    """
+    async with services.database.tenant(tenant) as tx:
+        if agent is not None:
+            await agents.get(tx, agent)
+        tool, _ = await _find_named(services, tx, name)
+    return await tool_trial.try_tool(services.deps, tool, given.arguments, tenant, agent)
 
 
 @router.patch("/tools/{name}")

@@ -71,6 +71,16 @@ class ToolPatch(Change):
     retries: int | None = Field(default=None, ge=0, le=10)
 
 
+class ToolTrialIn(RequestBody):
+    """A call of a tool that is tried."""
+
+    arguments: dict[str, Any] = Field(
+        default_factory=dict,
+        description="As a model would write them.",
+        examples=[{"city": "Oslo"}],
+    )
+
+
 class ToolRulesIn(ToolRules):
     """By which rules an agent calls a tool; each counts in every turn by itself."""
 

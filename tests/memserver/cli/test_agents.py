@@ -193,3 +193,22 @@ def test_chat_makes_an_agent_of_an_unknown_name_but_not_of_an_unknown_id(
     assert (again.stdout, again.stderr) == ("echo: two\n", "")
     assert (refused.returncode, names) == (1, ["sam"])
     assert f"There is no agent '{id_}'." in refused.stderr
+
+
+def test_a_tool_is_listed_and_tried(tmp_path: Path, database: OneDatabase) -> None:
+    with served(database, ScriptedModel(echo)) as server, Client(server.url) as client:
+        client.tools.create_webhook("weather", "The weather.\nToday.", "https://nobody.invalid/")
+        listed = at(server.url, tmp_path, "tools", "list").stdout
+        failed = at(server.url, tmp_path, "tools", "try", "weather", "--args", '{"city": "Oslo"}')
+        wrong = at(server.url, tmp_path, "tools", "try", "weather", "--args", "city=Oslo")
+    [line] = [line for line in listed.splitlines() if "weather" in line]
+    assert [cell.strip() for cell in line.strip("│").split("│")] == [
+        "weather",
+        "webhook",
+        "The weather.",
+    ]
+    assert (failed.returncode, failed.stdout.splitlines()[1:]) == (
+        1,
+        ["weather has no argument city; it takes inner_thought, request_heartbeat."],
+    )
+    assert (wrong.returncode, "--args is no JSON" in wrong.stderr) == (1, True)

@@ -259,3 +259,22 @@ async def test_keys_and_tenants_are_made_listed_and_revoked(connect, database: O
         assert (await client.keys.get(lost.id, tenant="acme")).revoked_at is not None
         assert [each.id async for each in client.keys.all(tenant="acme")] == [lost.id]
         assert [each.name for each in (await client.keys.list()).items] == ["operator"]
+
+
+async def test_a_tool_is_tried_once(connect, database: OneDatabase):
+    with served(database, ScriptedModel()) as server:
+        client = connect(server.url)
+        await client.tools.create_webhook(
+            "weather",
+            "The weather.",
+            "https://nobody.invalid/weather",
+            parameters={"type": "object", "properties": {"city": {"type": "string"}}},
+            retries=0,
+        )
+        agent = await client.agents.create()
+        tried = await client.tools.try_out("weather", {"city": 5}, agent=agent.id)
+        refused = await client.tools.try_out("weather", {"town": "Oslo"})
+        with pytest.raises(NotFound):
+            await client.tools.try_out("weather", agent="nobody")
+    assert (tried.state, tried.arguments) == ("failed", {"city": "5"})
+    assert refused.state == "refused"

@@ -75,6 +75,52 @@ def test_a_value_that_can_be_had_without_loss_is_coerced(name: str, given: objec
     assert type(result) is type(fitted)
 
 
+PLACE = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "floor": {"type": "integer"},
+        "within": {"anyOf": [{"$ref": "#/$defs/Place"}, {"type": "null"}], "default": None},
+    },
+    "required": ["city"],
+}
+VISIT = ToolSpec(
+    "visit",
+    "",
+    {
+        "type": "object",
+        "properties": {
+            "place": {"$ref": "#/$defs/Place", "description": "Where."},
+            "others": {"type": "array", "items": {"$ref": "#/$defs/Place"}},
+            "note": {"anyOf": [{"$ref": "#/$defs/Place"}, {"type": "string"}]},
+        },
+        "$defs": {"Place": PLACE},
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "fitted"),
+    [
+        ({"place": '{"city": "Oslo", "floor": 2}'}, {"place": {"city": "Oslo", "floor": 2}}),
+        ({"place": {"city": "Oslo", "floor": "2"}}, {"place": {"city": "Oslo", "floor": 2}}),
+        (
+            {"place": {"city": "Oslo", "within": '{"city": "Norway", "floor": 0.0}'}},
+            {"place": {"city": "Oslo", "within": {"city": "Norway", "floor": 0}}},
+        ),
+        (
+            {"others": '["{\\"city\\": \\"Oslo\\"}", {"city": 7}]'},
+            {"others": [{"city": "Oslo"}, {"city": "7"}]},
+        ),
+        ({"note": '{"city": "Oslo"}'}, {"note": '{"city": "Oslo"}'}),
+    ],
+)
+def test_an_object_within_is_read_from_text_and_fitted_as_an_argument_is(
+    given: dict[str, object], fitted: dict[str, object]
+):
+    assert check_arguments(VISIT, given) == fitted
+
+
 @pytest.mark.parametrize(
     ("name", "given"),
     [

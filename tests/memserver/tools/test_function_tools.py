@@ -1,8 +1,9 @@
 """Python functions as tools: what the model reads of them, what they get, and what they may do."""
 
 import asyncio
+import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
@@ -267,8 +268,7 @@ def deep() -> list[Any]:
 
 def endless() -> Iterator[int]:
     """Return what never ends."""
-    while True:
-        yield 1
+    return itertools.repeat(1)
 
 
 def half() -> Any:
@@ -306,7 +306,7 @@ def hanging_ones_end() -> Iterator[None]:
         (stop, "StopIteration: here"),
         (raw, "It returned bytes, not text."),
         (deep, "It returned a list that is no JSON"),
-        (endless, "It returned a generator that is no JSON"),
+        (endless, "It returned a repeat that is no JSON"),
         (half, "It returned a dict that is no JSON"),
         (round_about, "It returned a dict that is no JSON"),
     ],
@@ -441,6 +441,17 @@ def bad_untyped(what) -> str:  # type: ignore[no-untyped-def]
     return ""
 
 
+def bad_parts(what: str) -> Iterator[str]:
+    """Give one letter after another."""
+    yield from what
+
+
+async def bad_async_parts(what: str) -> AsyncIterator[str]:
+    """Give one letter after another."""
+    for letter in what:
+        yield letter
+
+
 def bad_reserved(inner_thought: str) -> str:
     """Take what is ours."""
     return inner_thought
@@ -455,6 +466,8 @@ def bad_reserved(inner_thought: str) -> str:
         (bad_words, "describes which, which it has no parameter of"),
         (bad_silence, "has no docstring"),
         (bad_untyped, "has no type for its parameter what"),
+        (bad_parts, "is a generator, but a call has one result"),
+        (bad_async_parts, "is a generator, but a call has one result"),
         (bad_reserved, "can't have a parameter named inner_thought"),
         (Place, "is no function"),
         (print, "is no function"),
