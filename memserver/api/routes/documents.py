@@ -65,7 +65,7 @@ async def post_agent_document(
     tenant: TenantDep,
     about: About,
 ) -> UploadedDocument:
-    """Take a file into the agent's own collection: text, Markdown, HTML, PDF, DOCX or JSON Lines.
+    """Take a file into the agent's own collection: PDF, Office, HTML, e-mail, tables, text and more.
 
     The file is a form's part named `file`, or the body. When the answer comes it is stored, and nothing
     can lose it; its passages follow.
