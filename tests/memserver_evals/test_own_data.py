@@ -195,24 +195,26 @@ def test_an_agent_of_ones_own_is_evaluated_on_copies_and_stays_as_it_is(
     asked = ("own", "--data", data, "--agent", "context_window=4096")
     file = tmp_path / "sam.zip"
     with endpoints(say_what_is_known, monkeypatch, tmp_path):
-        with own_servers(Settings(), ["memserver"], None, database.superuser) as there:
-            with Client(there.memserver) as client:
-                sam = make_gardener(client)
-                client.agents.export("sam", file)
-                before = (client.agents.get("sam"), list(client.messages.all("sam")))
-                with monkeypatch.context() as without_model:
-                    without_model.delenv("MEMSERVER_LLM_BASE_URL")
-                    without_model.setenv("MEMSERVER_URL", there.memserver)
-                    named = evaluate(*asked, "--agent", "sam", "--out", str(tmp_path / "named"))
-                    nobody = evaluate(*asked, "--agent", "nobody")
-                    alone = evaluate(*asked, "--agent", "sam", "--system", "copying")
-                    assert [each.name for each in client.agents.all()] == ["sam"]
-                    assert (client.agents.get("sam"), list(client.messages.all("sam"))) == before
-                    shared = client.sections.create("team", text="Ada leads it.")
-                    client.agents.create("mia")
-                    for name in ("sam", "mia"):
-                        client.working_context.attach(name, "team", shared.id)
-                    refused = evaluate(*asked, "--agent", str(sam.id))
+        with (
+            own_servers(Settings(), ["memserver"], None, database.superuser) as there,
+            Client(there.memserver) as client,
+        ):
+            sam = make_gardener(client)
+            client.agents.export("sam", file)
+            before = (client.agents.get("sam"), list(client.messages.all("sam")))
+            with monkeypatch.context() as without_model:
+                without_model.delenv("MEMSERVER_LLM_BASE_URL")
+                without_model.setenv("MEMSERVER_URL", there.memserver)
+                named = evaluate(*asked, "--agent", "sam", "--out", str(tmp_path / "named"))
+                nobody = evaluate(*asked, "--agent", "nobody")
+                alone = evaluate(*asked, "--agent", "sam", "--system", "copying")
+                assert [each.name for each in client.agents.all()] == ["sam"]
+                assert (client.agents.get("sam"), list(client.messages.all("sam"))) == before
+                shared = client.sections.create("team", text="Ada leads it.")
+                client.agents.create("mia")
+                for name in ("sam", "mia"):
+                    client.working_context.attach(name, "team", shared.id)
+                refused = evaluate(*asked, "--agent", str(sam.id))
         of_file = ("--agent", str(file), "--out", str(tmp_path / "of-file"))
         in_file = evaluate(*asked, *of_file, database=database)
     for done, out in ((named, tmp_path / "named"), (in_file, tmp_path / "of-file")):
