@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from multiprocessing import parent_process
 from threading import Thread
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -119,10 +119,8 @@ def create_app(
     )
     errors.install(app)
     openai_errors.install(app)
-    v1 = APIRouter(prefix="/v1")
     for module in ROUTES:
-        v1.include_router(module.router)
-    app.include_router(v1)
+        app.include_router(module.router, prefix="/v1")
     app.include_router(pages.router)
     app.state.console = settings.console and find_spec(CONSOLE) is not None
     if app.state.console:
