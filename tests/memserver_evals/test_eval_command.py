@@ -301,6 +301,7 @@ def test_a_memserver_that_runs_elsewhere_is_evaluated_without_a_model_here(
     assert all(reply["text"].startswith("echo: What is the value") for reply in replies)
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["options"]["agent"] == {"max_output_tokens": 256}
+    assert manifest["model"] == {"name": "scripted"}
     assert all(reply["tokens_in"] > 0 and not reply["exchanges"] for reply in replies)
 
 
