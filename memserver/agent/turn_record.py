@@ -163,8 +163,9 @@ class TurnWriter:
         state = self._state
         position = added[0].position if added else None
         measured = state.meter.take()
+        version = state.view.snapshot.state.history_version if state.traces else None
         return turn_steps.parameters(
-            state.steps + 1, position, state.model.name, measured, traced=state.traces
+            state.steps + 1, position, state.model.name, measured, traced=version
         )
 
     def _report_end(self, stop: str, error: JsonObject | None = None) -> None:

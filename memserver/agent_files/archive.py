@@ -29,7 +29,7 @@ from memserver.memory.bounded_json import read_bounded
 AGENT = "agent.json"
 LONGEST_LINE = 32_000_000
 """Bytes of one record."""
-_DAMAGED = (
+DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
@@ -115,7 +115,7 @@ class ArchiveReader:
         """
         try:
             self._zip = zipfile.ZipFile(file)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise AgentFileCorrupt(
                 "The file is damaged, or its end is missing.", hint="Export or send it again."
             ) from error
@@ -184,7 +184,7 @@ class ArchiveReader:
                     yield line
         except KeyError as error:
             raise AgentFileCorrupt(f"The file has no {name}.") from error
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise AgentFileCorrupt(f"{name} is damaged: {error}.") from error
 
 

@@ -5,7 +5,7 @@ lists of agents, blocks and tools that refer to each other by ids.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -19,20 +19,17 @@ from memserver.agent_files.letta_messages import (
     time_of,
 )
 from memserver.agent_files.records import (
-    LISTS,
     AgentRecord,
     EditRecord,
-    FileRecord,
-    MessageRecord,
     PassageRecord,
     SectionRecord,
     ToolRecord,
 )
-from memserver.agent_files.source import Note
+from memserver.agent_files.source import Note, WholeSource
 from memserver.errors import AgentFileCorrupt
 from memserver.memory.attachments import MOST_SECTIONS
 from memserver.memory.bounded_json import read_bounded
-from memserver.messages import CallRecord, Entry, FunctionCall, JsonObject
+from memserver.messages import JsonObject
 
 LONGEST_SECTION = 100_000
 LONGEST_DESCRIPTION = 1000
@@ -59,14 +56,11 @@ READ = frozenset(
 """Fields that are carried, reported by themselves, or only settings of that server."""
 
 
-class LettaFile:
-    vectors = None
-
+class LettaFile(WholeSource):
     def __init__(self, file: JsonObject) -> None:
         """Read it. Raises AgentFileCorrupt: it is no such file."""
-        self.notes: list[Note] = []
+        super().__init__()
         agent = self._pick(file)
-        self._records: dict[str, list[FileRecord]] = {name: [] for name in LISTS}
         self._read_blocks(self._blocks(agent, file))
         history = read_history(agent)
         self.notes += history.notes
@@ -76,18 +70,6 @@ class LettaFile:
         self._read_passages(agent, file)
         self.agent = validate(AgentRecord, self._agent(agent, history), "agents.0")
         self._note_the_rest(agent, file)
-
-    def records(self, name: str) -> Iterator[Any]:
-        return iter(self._records[name])
-
-    def messages(self) -> list[Entry]:
-        return [_as_message(record) for record in self.records("messages")]
-
-    def count_by(self, tokens: Sequence[int]) -> None:
-        pairs = zip(self._records["messages"], tokens, strict=True)
-        self._records["messages"] = [
-            record.model_copy(update={"tokens": count}) for record, count in pairs
-        ]
 
     def _note(self, kind: str, name: str, reason: str) -> None:
         self.notes.append(Note(kind, name, reason))
@@ -309,16 +291,6 @@ class LettaFile:
                     kind.removesuffix("s"), each[:200], "The agent has it, but not the file."
                 )
         return [*within, *(by_id[each] for each in named if each in by_id)]
-
-
-def _as_message(record: MessageRecord) -> Entry:
-    made = record.call
-    call = None
-    if made is not None:
-        call = CallRecord(FunctionCall(made.id, made.name, made.arguments), made.state, made.result)
-    return Entry(
-        record.position, record.role, record.text, record.created_at, 0, record.thought, call
-    )
 
 
 def find_letta(value: object) -> JsonObject | None:

@@ -35,11 +35,20 @@ def export_agent(
 
 
 def import_agent(
-    file: Annotated[Path, typer.Argument(help="Of `memserver export`, or Letta's (.af).")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="Of `memserver export`, Letta's (.af), ChatGPT's or Claude's export, or messages as JSON."
+        ),
+    ],
     name: Annotated[str | None, typer.Option(help="Instead of the file's.")] = None,
     keep_ids: Annotated[
         bool, typer.Option(help="The agent and its passages keep the file's ids.")
     ] = False,
+    into: Annotated[
+        str | None,
+        typer.Option(help="An agent that is there, into whose history chats come; name or id."),
+    ] = None,
     url: UrlOption = None,
     api_key: ApiKeyOption = None,
 ) -> None:
@@ -48,7 +57,8 @@ def import_agent(
     All of it is made or nothing.
     """
     with connect(url, api_key, IMPORT_SECONDS) as client, _report_unreadable(f"{file}: "):
-        made = client.agents.import_file(file, name=name, keep_ids=keep_ids)
+        existing = find_agent(client, into).id if into else None
+        made = client.agents.import_file(file, name=name, keep_ids=keep_ids, into=existing)
     counts = f"{made.messages} messages, {made.passages} passages"
     print(f"{made.agent.name} ({made.agent.id}): {counts}")
     for note in made.not_carried:

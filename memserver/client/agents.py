@@ -73,10 +73,13 @@ class Agents(Resource[TransportT]):
 
     @method
     def list(
-        self, *, name: str | None = None, **page: Unpack[Paged[Id]]
+        self, *, name: str | None = None, search: str | None = None, **page: Unpack[Paged[Id]]
     ) -> Request[Page[Agent, UUID]]:
-        """List agents. `after` is the `next` of the page before."""
-        query = {"name": name, **page}
+        """List agents: all, the one of this `name`, or those whose names hold what is searched for.
+
+        `after` is the `next` of the page before.
+        """
+        query = {"name": name, "search": search, **page}
         return get("/agents", Page[Agent, UUID], query)
 
     all = items(list.build)
@@ -168,21 +171,25 @@ class Agents(Resource[TransportT]):
         *,
         name: str | None = None,
         keep_ids: bool = False,
+        into: Id | None = None,
         idempotency_key: str | None = None,
     ) -> Request[ImportedAgent]:
-        """Make an agent of an agent file, or of Letta's (.af); all of it or nothing.
+        """Make an agent of an agent file, Letta's (.af), ChatGPT's or Claude's export, or a list of messages.
+
+        All of it or nothing.
 
         Args:
             file: its path, or what is in it.
             name: instead of the file's.
             keep_ids: the agent and its passages keep the file's ids; the server's operator's alone.
+            into: an agent that is there, whose history the file's chats come into.
             idempotency_key: as of a message.
         """
         return Request(
             "POST",
             "/agents/import",
             ImportedAgent.model_validate,
-            query={"name": name, "keep_ids": keep_ids},
+            query={"name": name, "keep_ids": keep_ids, "into": into},
             file=file,
             key=idempotency_key or new_key(),
         )

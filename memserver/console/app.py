@@ -3,13 +3,39 @@
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import Response
 
-from memserver.console import agents, sign_in
+from memserver.console import (
+    agents,
+    conversation,
+    endpoints,
+    keys,
+    lens,
+    operations,
+    runs,
+    sections,
+    side_panel,
+    side_tools,
+    sign_in,
+    stores,
+)
 from memserver.console.rendering import STATIC, static_file
 from memserver.console.routing import PageRouter, error_page
 from memserver.console.visit import VisitDep
 from memserver.errors import NotFound
 
-MODULES = (sign_in, agents)
+MODULES = (
+    sign_in,
+    lens,
+    agents,
+    conversation,
+    side_panel,
+    sections,
+    stores,
+    side_tools,
+    endpoints,
+    keys,
+    operations,
+    runs,
+)
 own = PageRouter()
 
 

@@ -11,4 +11,10 @@ class NavigationLink:
     name: str
 
 
-PAGES = (NavigationLink("agents", "Agents"),)
+PAGES = (
+    NavigationLink("agents", "Agents"),
+    NavigationLink("models", "Models"),
+    NavigationLink("runs", "Runs"),
+    NavigationLink("keys", "Keys"),
+    NavigationLink("operations", "Operations"),
+)

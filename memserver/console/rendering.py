@@ -12,6 +12,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import memserver
+from memserver.console.charts import seconds
+
+STOP_REASONS = {
+    "cancelled": "Stopped.",
+    "superseded": "A later message took its place.",
+    "expired": "Nobody answered in time.",
+    "max_steps": "It took all the steps that it may, and stopped.",
+    "no_heartbeat": "The agent ended its turn without a message.",
+    "terminal_tool": "The agent ended its turn with a tool.",
+}
+"""How a turn ended, where its last message doesn't say it."""
 
 
 @lru_cache(maxsize=1)
@@ -23,9 +34,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(version=memserver.__version__)
+    made.globals.update(
+        version=memserver.__version__,
+        stop_reasons=STOP_REASONS,
+        as_seconds=seconds,
+        as_number=thousands,
+    )
     made.filters.update(
-        thousands=thousands, moment=moment, marked=marked, as_json=as_json, kib=kib, lines=lines
+        thousands=thousands,
+        moment=moment,
+        marked=marked,
+        as_json=as_json,
+        kib=kib,
+        preserved=preserved,
+        seconds=seconds,
     )
     return made
 
@@ -74,8 +96,9 @@ def kib(count: int) -> str:
     return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
 
 
-def lines(text: str) -> list[str]:
-    return text.splitlines()
+def preserved(text: str) -> Markup:
+    """Text whose line breaks survive where each line is sent by itself."""
+    return Markup(escape(text).replace("\r", "").replace("\n", Markup("&#10;")))
 
 
 @lru_cache(maxsize=32)

@@ -14,6 +14,7 @@ from typing_extensions import override
 from memserver.console.safety import check_origin
 from memserver.console.visit import PREFIX, Visit
 from memserver.errors import (
+    Conflict,
     Forbidden,
     InvalidApiKey,
     InvalidInput,
@@ -23,7 +24,7 @@ from memserver.errors import (
     ServerStarting,
 )
 
-STATUS = {NotFound: 404, Forbidden: 403, ServerStarting: 503}
+STATUS = {NotFound: 404, Forbidden: 403, Conflict: 409, ServerStarting: 503}
 
 
 class PageRouter(APIRouter):
@@ -51,6 +52,8 @@ class _PageRoute(APIRoute):
                 return error_page(Visit(request), InvalidInput(message))
             except HTTPException as error:
                 return error_page(Visit(request), InvalidInput(str(error.detail)))
+            finally:
+                await request.close()  # files of a form
 
         return shown
 

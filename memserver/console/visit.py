@@ -85,14 +85,17 @@ class Visit:
 
     def url(self, *parts: object, **query: object) -> str:
         """A page's address; each part is a step of the path, whatever characters it has."""
-        path = "".join(f"/{quote(str(part), safe='')}" for part in parts)
         pairs = [f"{quote(name)}={quote(str(each), safe='')}" for name, each in _flat(query)]
         root: str = self.request.scope.get("root_path", "")
-        return root + PREFIX + path + ("?" + "&".join(pairs) if pairs else "")
+        return root + PREFIX + _steps(parts) + ("?" + "&".join(pairs) if pairs else "")
 
     def static(self, name: str) -> str:
         """The address of one of the console's own files."""
         return self.url("static", *name.split("/"), v=static_version(name))
+
+    def api_path(self, *parts: object) -> str:
+        """Where the API has something, whatever characters its name has."""
+        return "/v1" + _steps(parts)
 
     async def form(self) -> FormData:
         """What a form sent, which is one of ours. Raises Forbidden."""
@@ -100,23 +103,30 @@ class Visit:
         check_token(self.request, found, self.cookies.token)
         return found
 
-    def page(self, template: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - a template's
-        """A page, or a part of one, from its template."""
-        token = self.cookies.token or new_token()
-        html = render(
+    @cached_property
+    def token(self) -> str:
+        """What every form of the page carries."""
+        return self.cookies.token or new_token()
+
+    def render(self, template: str, **values: Any) -> str:  # noqa: ANN401 - a template's
+        return render(
             template,
             url=self.url,
             static=self.static,
             visit=self,
             pages=PAGES,
-            token=token,
+            token=self.token,
             token_field=TOKEN_FIELD,
             token_header=TOKEN_HEADER,
             **values,
         )
+
+    def page(self, template: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - a template's
+        """A page, or a part of one, from its template."""
+        html = self.render(template, **values)
         response = HTMLResponse(html, status, headers={"Content-Security-Policy": POLICY})
         if self.cookies.token is None:
-            self.cookies.keep_token(response, token)
+            self.cookies.keep_token(response, self.token)
         return response
 
     def go(self, *parts: object, **query: object) -> Response:
@@ -125,6 +135,10 @@ class Visit:
         if self.by_htmx:
             return Response(status_code=204, headers={"HX-Redirect": there})
         return RedirectResponse(there, 303)
+
+
+def _steps(parts: tuple[object, ...]) -> str:
+    return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
 
 def _flat(query: dict[str, object]) -> Iterator[tuple[str, object]]:

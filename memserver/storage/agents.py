@@ -132,6 +132,12 @@ _TABLE = Table(AgentRow, "agents", _COLUMNS, no_agent)
 get, id_of, list_page = _TABLE.get, _TABLE.id_of, _TABLE.list_page
 
 
+async def search_page(tx: Transaction, page: PageQuery, part: str) -> list[AgentRow]:
+    """A page of the agents whose names hold a text, upper and lower case alike, in the order of creation."""
+    query = f"SELECT {_COLUMNS} FROM agents WHERE strpos(lower(name), lower(%(part)s)) > 0"
+    return await paginate(tx, AgentRow, page, query, {"part": part}, by="id")
+
+
 async def templates_page(tx: Transaction, page: PageQuery) -> list[AgentRow]:
     """A page of the agents that were not made for a user of another's, oldest first."""
     query = f"SELECT {_COLUMNS} FROM agents WHERE template_id IS NULL"

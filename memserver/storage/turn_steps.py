@@ -62,8 +62,9 @@ ADD_STEP = """
         m.asking, m.tools, m.database, m.other, m.prompt_tokens, m.completion_tokens, m.cached_tokens,
         CASE WHEN %(ended)s THEN %(stop_reason)s END, CASE WHEN %(ended)s THEN %(error)s::jsonb->>'code' END,
         CASE WHEN %(ended)s THEN extract(epoch FROM clock_timestamp() - turn.created_at) END,
-        %(traced_request)s, %(traced_reply)s
-    FROM turn, json_to_record(%(measured)s::json) AS m (step integer, position bigint, model text, parts json,
+        CASE WHEN held.history_version = m.history_version THEN %(traced_request)s END,
+        CASE WHEN held.history_version = m.history_version THEN %(traced_reply)s END
+    FROM held, turn, json_to_record(%(measured)s::json) AS m (step integer, history_version bigint, position bigint, model text, parts json,
         memory real, queue real, asking real, tools real, database real, other real,
         prompt_tokens integer, completion_tokens integer, cached_tokens integer)
     WHERE m.step IS NOT NULL
@@ -78,16 +79,23 @@ ADD_STEP = """
         stop = excluded.stop, error = excluded.error, seconds = excluded.seconds,
         request = coalesce(excluded.request, s.request), reply = coalesce(excluded.reply, s.reply)
 """
-"""A part of the statement that commits a step. One of a call that ran outside, or waited, is stored twice."""
+"""A part of the statement that commits a step. One of a call that ran outside, or waited, is stored twice.
+
+Where messages were erased after the prompt was made, it is not stored: it may have them.
+"""
 
 
 def parameters(
-    step: int, position: int | None, model: str, measured: StepMeter, *, traced: bool
+    step: int, position: int | None, model: str, measured: StepMeter, *, traced: int | None
 ) -> dict[str, Any]:
-    """What `ADD_STEP` needs of a step that was measured."""
+    """What `ADD_STEP` needs of a step that was measured.
+
+    `traced` is the version of the history that the prompt was made of; None where no prompts are stored.
+    """
     times, usage = measured.seconds, measured.usage
     row = {
         "step": step,
+        "history_version": traced,
         "position": position,
         "model": model,
         "parts": measured.parts,
@@ -101,8 +109,8 @@ def parameters(
     }
     return {
         "measured": to_json(row).decode(),
-        "traced_request": _text(measured.request) if traced else None,
-        "traced_reply": _text(measured.reply) if traced else None,
+        "traced_request": _text(measured.request) if traced is not None else None,
+        "traced_reply": _text(measured.reply) if traced is not None else None,
     }
 
 

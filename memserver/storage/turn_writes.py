@@ -69,7 +69,7 @@ WITH held AS (
         lease_owner = CASE WHEN %(paused)s OR %(ended)s AND next_turn = %(turn)s + 1 THEN NULL
                            ELSE lease_owner END
     WHERE agent_id = %(agent_id)s AND lease_owner = %(worker)s AND lease_epoch = %(epoch)s
-    RETURNING agent_id, tenant, lease_owner IS NULL AS released
+    RETURNING agent_id, tenant, history_version, lease_owner IS NULL AS released
 ), said AS (
     INSERT INTO messages
         (agent_id, position, tenant, role, content, thought, tokens, created_at, fields)

@@ -54,6 +54,7 @@ def test_agents_are_written_to_files_and_made_of_them_by_the_command_line(
     settings: Settings = settings_on(database, echo.url, embedding_base_url=embedder.url)
     (folder / "in.zip").write_bytes(closed(with_messages(500, 3)))
     (folder / "cut.zip").write_bytes(closed(with_messages(500, 3))[:-30])
+    (folder / "chats.json").write_text('[{"role": "user", "content": "Hi."}]', encoding="utf-8")
     with server(folder, settings) as process:
         at = ["--url", process.url]
         made = command(folder, settings, "import", "in.zip", "--name", "sam", *at)
@@ -61,10 +62,14 @@ def test_agents_are_written_to_files_and_made_of_them_by_the_command_line(
         twice = command(folder, settings, "import", "out.zip", *at)
         cut = command(folder, settings, "import", "cut.zip", "--name", "b", *at)
         nobody = command(folder, settings, "export", "who", "who.zip", *at)
+        into = command(folder, settings, "import", "chats.json", "--into", "sam", *at)
         absent = command(folder, settings, "import", "absent.zip", *at)
     gone = command(folder, settings, "import", "in.zip", *at)
     assert made.returncode == 0, made.stderr
     assert made.stdout.endswith("500 messages, 3 passages\n")
+    assert into.returncode == 0, into.stderr
+    assert "1 messages" in into.stdout
+    assert "not carried: message: Have no time" in into.stdout
     assert out.returncode == 0, out.stderr
     values = opened((folder / "out.zip").read_bytes())
     assert [each["text"] for each in values["messages.jsonl"]] == [

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+from starlette.types import ASGIApp
 
 _TOKEN = re.compile(r'name="form_token" value="([^"]+)"|"Memserver-Form": "([^"]+)"')
 
@@ -34,3 +35,9 @@ class Browser:
     async def sign_in(self, key: str) -> httpx2.Response:
         await self.open("/sign-in")
         return await self.send("/sign-in", key=key)
+
+
+def visiting(app: ASGIApp) -> Browser:
+    """A browser on the server's own machine."""
+    transport = httpx2.ASGITransport(app)
+    return Browser(httpx2.AsyncClient(transport=transport, base_url="http://localhost"))

@@ -8,16 +8,19 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Annotated
 from urllib.parse import quote
+from uuid import UUID
 
 from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from memserver.agent_files.detect_format import open_source
+from memserver.agent_files.chats import Chats
+from memserver.agent_files.detect_format import open_chats, open_source
 from memserver.agent_files.export import Contents, Export
 from memserver.agent_files.ingest import AgentImporter, Imported, ImportOptions
 from memserver.agent_files.tool_grants import ToolGrants
 from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDep
+from memserver.api.errors import documented
 from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replay
 from memserver.api.schemas.agents import UniqueName
@@ -26,9 +29,9 @@ from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, Invali
 from memserver.storage import agents
 from memserver.storage.database import Transaction
 from memserver.storage.idempotency import Claim, KeptAnswer
+from memserver.storage.inbox import NewMessage
 from memserver.text import clean
 from memserver.wire.agents import ImportedAgent
-from memserver.wire.base import ErrorResponse
 from memserver.wiring.services import Services
 
 router = Router(prefix="/agents", tags=["moving agents"])
@@ -72,8 +75,8 @@ async def export_agent(
     status_code=201,
     response_model=ImportedAgent,
     responses={
-        413: {"model": ErrorResponse, "description": "The file is larger than the server takes."},
-        415: {"model": ErrorResponse, "description": "It is no agent file."},
+        413: documented("The file is larger than the server takes."),
+        415: documented("It is no agent file."),
     },
     openapi_extra=BODY,
 )
@@ -86,6 +89,10 @@ async def import_agent(
         bool,
         Query(description="The agent and its passages keep the file's ids; the operator's alone."),
     ] = False,
+    into: Annotated[
+        UUID | None,
+        Query(description="An agent that is there, whose history the file's chats come into."),
+    ] = None,
     key: Annotated[
         str | None,
         Header(
@@ -96,7 +103,10 @@ async def import_agent(
         ),
     ] = None,
 ) -> Response:
-    """Make an agent of an agent file, or of a Letta agent file (.af); all of it or nothing.
+    """Make an agent of an agent file, a Letta agent file (.af), ChatGPT's or Claude's export, or a list of messages.
+
+    All of it or nothing. With `into`, chats become past messages of an agent that is there, and are worked in by turns
+    of their own.
 
     The file is the body, or the part `file` of a form. `not_carried` lists what could not be carried as it is.
     """
@@ -109,6 +119,10 @@ async def import_agent(
     most = services.import_max_bytes
     with tempfile.SpooledTemporaryFile(HELD_IN_MEMORY) as file:
         digest = await _receive(request, file, most)
+        if into is not None:
+            if name or keep_ids:
+                raise InvalidInput("into: an agent that is there keeps its name and ids.")
+            return await _add_history(services, tenant, into, await open_chats(file, most), key)
         source = await open_source(file, most, services.deps)
         job = AgentImporter(
             services.database,
@@ -125,6 +139,21 @@ async def import_agent(
                 await job.run(tenant, source, options, once.record)
                 undo.pop_all()
     return Response(once.body, 201, media_type="application/json")
+
+
+async def _add_history(
+    services: Services, tenant: str, agent_id: UUID, chats: Chats, key: str | None
+) -> Response:
+    messages = [
+        NewMessage(each.text, 0, each.role, each.created_at, each.chat) for each in chats.messages
+    ]
+    await services.conversation.import_messages(tenant, agent_id, messages, key=key)
+    services.worker.ensure_serving(agent_id, tenant)
+    async with services.database.tenant(tenant) as tx:
+        agent = await agents.get(tx, agent_id)
+    imported = Imported(agent, {"messages": len(messages), "passages": 0}, False, chats.notes)
+    answer = ImportedAgent.model_validate(imported)
+    return Response(answer.model_dump_json(), 201, media_type="application/json")
 
 
 async def _receive(request: Request, file: IO[bytes], most: int) -> bytes:

@@ -54,10 +54,17 @@ async def list_agents(
     begin: BeginDep,
     listing: ById,
     name: Annotated[str | None, Query(max_length=200, description="Only this one.")] = None,
+    search: Annotated[
+        str | None,
+        Query(max_length=200, description="Those whose names hold this, in upper or lower case."),
+    ] = None,
 ) -> Page[Agent, UUID]:
     """List agents."""
     async with begin() as tx:
-        found = await agents.list_page(tx, listing.query, name=clean(name) if name else None)
+        if search and not name:
+            found = await agents.search_page(tx, listing.query, clean(search))
+        else:
+            found = await agents.list_page(tx, listing.query, name=clean(name) if name else None)
     return listing.page(Page[Agent, UUID], found, lambda agent: agent.id)
 
 

@@ -36,6 +36,124 @@ document.addEventListener("htmx:load", (event) => {
   if (wait) setTimeout(() => location.reload(), Number(wait.dataset.reloadAfter));
 });
 
+// An agent's page
+
+const turns = () => document.getElementById("turns");
+let queueStart = 0;
+
+function atEnd(list) {
+  return list.scrollHeight - list.scrollTop - list.clientHeight < 160;
+}
+
+function toEnd(smooth) {
+  const list = turns();
+  if (list) list.scrollTo({ top: list.scrollHeight, behavior: smooth ? "smooth" : "instant" });
+}
+
+// What has left the window is grey, and a line says where it begins.
+function greyEvicted() {
+  const list = turns();
+  if (!list || !queueStart) return;
+  list.querySelector(".boundary")?.remove();
+  let last = null;
+  for (const each of list.querySelectorAll(".message[data-position]")) {
+    const gone = Number(each.dataset.position) < queueStart;
+    each.classList.toggle("evicted", gone);
+    if (gone) last = each;
+  }
+  if (!last) return;
+  const line = document.createElement("p");
+  line.className = "boundary";
+  line.textContent = "Above: only in recall storage";
+  last.after(line);
+}
+
+// Before the memory is drawn again, what was evicted falls out of the queue.
+function dropEvicted(event) {
+  const shown = document.getElementById("memory");
+  if (!shown || event.detail.target !== shown || event.detail.xhr.status !== 200) return;
+  const found = /data-queue-start="(\d+)"/.exec(event.detail.serverResponse);
+  if (!found) return;
+  let falling = 0;
+  for (const each of shown.querySelectorAll(".queue li")) {
+    if (Number(each.dataset.position) >= Number(found[1])) continue;
+    each.classList.add("falling");
+    falling += 1;
+  }
+  if (!falling) return;
+  document.getElementById("store-recall")?.classList.add("received");
+  event.detail.swapOverride = "outerHTML swap:800ms";
+}
+
+function refreshMemory() {
+  const shown = document.getElementById("memory");
+  // Not while a section of it is being edited.
+  if (shown && !shown.querySelector("form")) htmx.trigger(shown, "refresh");
+}
+
+document.addEventListener("htmx:beforeSwap", (event) => dropEvicted(event));
+
+document.addEventListener("htmx:load", () => {
+  const shown = document.getElementById("memory");
+  if (shown?.dataset.queueStart) queueStart = Number(shown.dataset.queueStart);
+  greyEvicted();
+});
+
+document.addEventListener("htmx:sseBeforeMessage", () => {
+  const list = turns();
+  if (list) list.dataset.follow = atEnd(list) ? "yes" : "";
+});
+
+document.addEventListener("htmx:sseMessage", (event) => {
+  if (turns()?.dataset.follow) toEnd(false);
+  if (event.detail.type === "step") refreshMemory();
+});
+
+// After a turn a job may still evict.
+document.addEventListener("htmx:sseClose", () => {
+  for (const wait of [0, 1500, 5000]) setTimeout(refreshMemory, wait);
+});
+
+document.addEventListener("htmx:configRequest", (event) => {
+  if (!("newer" in event.target.dataset)) return;
+  const all = document.querySelectorAll(".turn");
+  const last = all[all.length - 1];
+  if (document.hidden || last?.querySelector(".working")) event.preventDefault();
+  event.detail.parameters.after = last ? last.dataset.turn : 0;
+});
+
+document.addEventListener("htmx:afterRequest", (event) => {
+  if (event.target.id !== "composer" || !event.detail.successful) return;
+  event.target.reset();
+  document.querySelector("#turns > [data-once]")?.remove();
+  toEnd(true);
+});
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  if (!("enterSends" in event.target.dataset)) return;
+  event.preventDefault();
+  event.target.form.requestSubmit();
+});
+
+document.addEventListener("click", (event) => {
+  const tab = event.target.closest("[data-tab]");
+  if (tab) {
+    for (const each of document.querySelectorAll(".tabs [data-tab]")) {
+      if (each.dataset.tab === tab.dataset.tab) each.setAttribute("aria-current", "true");
+      else each.removeAttribute("aria-current");
+    }
+  }
+  for (const menu of document.querySelectorAll(".menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
+
+addEventListener("DOMContentLoaded", () => {
+  localTimes(document);
+  toEnd(false);
+});
+
 document.addEventListener("htmx:sendError", () => {
   const notice = document.getElementById("notice");
   const box = document.createElement("div");

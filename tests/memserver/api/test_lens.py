@@ -1,9 +1,10 @@
 """A turn under the lens: what each step's model was sent, what it replied, and where the time went."""
 
+import asyncio
 from typing import Any
 
 from memserver.storage import turn_steps
-from memserver.testing.scripted import Call, ScriptedModel, say
+from memserver.testing.scripted import Call, Held, ScriptedModel, say
 from tests.support.model_endpoint import endpoint, serving_over_http
 from tests.support.server import OneDatabase, Server, serving
 
@@ -79,6 +80,27 @@ async def test_what_is_erased_is_in_no_stored_prompt_of_that_turn_or_a_later_one
     assert erased.status_code == 200
     assert left == [(1,)]
     assert rows == [(0,)]
+
+
+async def test_a_turn_that_runs_while_a_message_is_erased_stores_no_prompt_that_has_it(
+    database: OneDatabase,
+) -> None:
+    held = Held(say("Hello!"), asyncio.Event())
+    script = ScriptedModel([say("Hello!"), held, say("Hello!")])
+    async with serving(database, script, trace=True) as server:
+        agent = await server.create_agent(name="sam")
+        await server.say(agent, "My secret is quarkmoth.")
+        running = asyncio.create_task(server.say(agent, "Hi."))
+        await held.reached.wait()
+        await server.http.delete(f"/v1/agents/{agent}/turns/1")
+        held.release.set()
+        await running
+        during = server.rows("SELECT request, reply FROM turn_steps")
+        await server.say(agent, "Hi again.")
+        after = server.rows(TRACED)
+    assert "quarkmoth" in str(script.seen[1].prompt)
+    assert during == [(None, None), (None, None)]
+    assert after == [(3,)]
 
 
 async def test_a_turn_that_fails_shows_the_request_that_failed(database: OneDatabase) -> None:

@@ -2,11 +2,10 @@
 
 from collections.abc import AsyncIterator
 
-import httpx2
 import pytest
 
 from memserver.testing.scripted import ScriptedModel
-from tests.support.browsing import Browser
+from tests.support.browsing import Browser, visiting
 from tests.support.server import OneDatabase, Server, serving
 
 
@@ -18,8 +17,7 @@ async def server(database: OneDatabase) -> AsyncIterator[Server]:
 
 @pytest.fixture
 async def browser(server: Server) -> AsyncIterator[Browser]:
-    """A browser on the server's own machine."""
-    async with httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(server.app), base_url="http://localhost"
-    ) as http:
-        yield Browser(http)
+    """One on the server's own machine."""
+    made = visiting(server.app)
+    async with made.http:
+        yield made
