@@ -15,6 +15,7 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.api.errors import answer
+from memserver.api.middleware.budget import charge
 from memserver.api.middleware.forwarded import sent_for
 from memserver.api.middleware.origin import (
     READING,
@@ -191,6 +192,7 @@ class Access:
             raise InvalidApiKey("The API key was revoked.", hint=MAKE_A_KEY)
         if key.expires_at is not None and key.expires_at <= services.deps.clock():
             raise InvalidApiKey("The API key has expired.", hint=MAKE_A_KEY)
+        await charge(services, key, scope["method"], route_path(scope))
         return Caller(key.tenant, frozenset(key.scopes), key.id)
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
