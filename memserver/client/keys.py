@@ -6,7 +6,7 @@ from typing import Unpack
 from uuid import UUID
 
 from memserver.client.methods import Resource, TransportT, items, method
-from memserver.client.models import ApiKey, CreatedKey, Page, Scope, Tenant
+from memserver.client.models import ApiKey, CreatedKey, Page, Scope, Tenant, TenantUsage
 from memserver.client.requests import Id, Paged, Request, get, given, nothing, patch, post
 
 _KEY = "/keys/{key_id}"
@@ -86,3 +86,16 @@ class Tenants(Resource[TransportT]):
         """Change for how many days a tenant keeps messages and passages; None: for ever."""
         body = {"retention_days": retention_days}
         return patch("/tenants/{tenant}", Tenant, body, tenant=tenant)
+
+    @method
+    def usage(
+        self, tenant: str | None = None, *, agent: Id | None = None, days: int = 30
+    ) -> Request[TenantUsage]:
+        """Get the tokens that turns used, day by day.
+
+        Args:
+            tenant: left out: your own. Another one's only for the operator.
+            agent: its turns alone.
+            days: up to today, in UTC.
+        """
+        return get("/usage", TenantUsage, {"tenant": tenant, "agent": agent, "days": days})
