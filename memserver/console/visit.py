@@ -27,6 +27,7 @@ from memserver.console.safety import (
 
 PREFIX = "/console"
 MOST_FIELDS = 500
+# Without a referrer a browser names no origin with a form, and it would be refused.
 
 
 @dataclass(frozen=True)
