@@ -5,8 +5,8 @@ An older server leaves the columns alone, and erases nothing.
 
 from alembic import op
 
-revision = "0030"
-down_revision = "0029"
+revision = "0031"
+down_revision = "0030"
 
 
 def upgrade() -> None:
