@@ -15,7 +15,7 @@ COPY recipes recipes
 COPY memserver memserver
 COPY memserver_evals memserver_evals
 COPY sweet_rl sweet_rl
-RUN pip install --constraint constraints/server.txt ".[local]"
+RUN pip install --constraint constraints/server.txt ".[local,files]"
 
 FROM python:3.12-slim-trixie
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/memserver memserver

@@ -56,8 +56,14 @@ class Settings(BaseSettings):
     """Whether a line of the log is for people, or a JSON object."""
     log_requests: bool = False
     """Whether the log has a line for each request."""
+    metrics: Literal["operator", "open", "off"] = "operator"
+    """Who may read /metrics, in Prometheus' form: an admin key of the tenant default; everybody, for networks where
+    nobody else is; or off: nothing is measured."""
     console: bool = True
     """Whether the server has the console: pages for people, in a browser, at its address."""
+    otlp_endpoint: str | None = None
+    """A collector that traces and metrics are sent to by OTLP over HTTP, such as http://127.0.0.1:4318; needs the extra
+    otel. OpenTelemetry's own variables, such as OTEL_TRACES_SAMPLER and OTEL_EXPORTER_OTLP_HEADERS, say the rest."""
     key_cache_seconds: float = Field(default=10, ge=0)
     """How long a process caches an API key: after so long at most a revocation by another process takes
     effect."""

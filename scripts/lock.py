@@ -15,7 +15,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LOCK = REPOSITORY / "constraints" / "server.txt"
-EXTRAS = ("local", "otel", "train", "eval", "colbench", "dev")
+EXTRAS = ("local", "otel", "files", "train", "eval", "colbench", "dev")
 TORCH = "torch==2.13.0"
 DROPPED = re.compile(r"^(nvidia-|triton|cuda-|httpx2-jsfetch|torch==)")
 

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Literal
 
 from memserver.agent.endings import (
@@ -37,6 +38,8 @@ from memserver.llm.base import Reply
 from memserver.messages import RESERVED, CallRecord, Entry, FunctionCall, Picture, WaitsFor
 from memserver.metering import timed
 from memserver.storage.database import LazyTransaction
+from memserver.telemetry.metrics import TOOL
+from memserver.telemetry.spans import span
 from memserver.tools.foreign import cut, run_contained
 from memserver.tools.shown import take
 from memserver.tools.tool import RunnableTool, ToolContext, idle_tool
@@ -200,9 +203,12 @@ class CallRun:
             reader=state.counting.reader(message, budget, can_read_on=state.can_read_on),
             alone=state.was_killed or state.has_died or tool.spec.name in deps.deadly,
         )
+        start = perf_counter()
+        named = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.name}
         async with state.deadline.cutting():
-            with timed("tools"):
+            with timed("tools"), span(f"execute_tool {call.name}", named):
                 how, result, pictures = await run_call(tool, call, context, deps.limits.calls)
+        deps.metrics.record(TOOL, perf_counter() - start, tool.kind, how)
         return await state.close(replace(message, pictures=pictures), how, result)
 
     async def _stop_after(self, ended: Entry) -> str | None:

@@ -14,6 +14,7 @@ from memserver.memory.recall import RecallStorage
 from memserver.memory.summary import SummaryMethod
 from memserver.prompts import Prompts
 from memserver.storage.database import Database
+from memserver.telemetry.metrics import NO_METRICS, Recorder
 from memserver.tools.registry import ToolRegistry
 
 Clock = Callable[[], datetime]
@@ -35,6 +36,10 @@ class ModelSource(Protocol):
             tenant: whose turn it is to wait for answers; nobody's where only tokens are counted.
         """
         ...
+
+    def observe(self, recorder: Recorder) -> None:  # noqa: ARG002 - for those that can
+        """Have all requests to models measured from now on."""
+        return
 
     async def inspect(self) -> EndpointOverview | None:
         """The models' endpoint as it is now; None where they have none."""
@@ -62,5 +67,6 @@ class TurnDependencies:
     summary_model: str | None = None
     summary_method: SummaryMethod = "model"
     clock: Clock = utc_now
+    metrics: Recorder = NO_METRICS
     deadly: set[str] = field(default_factory=set)
     """Python functions that ran when a process ended: they run outside of this one."""

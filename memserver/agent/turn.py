@@ -51,11 +51,8 @@ class TurnRun:
         self._calls = CallRun(self._state, self._record, self._pressure)
         self._invalid = InvalidReplies(in_form=self._state.request.form is not None)
 
-    async def run(self) -> bool:
-        """Work the turn to its end.
-
-        Returns:
-            Whether the lease was released, since nothing else waits or the turn itself does.
+    async def run(self) -> Paused | Ended:
+        """Work the turn to its end, or until it waits for an answer.
 
         Raises:
             LeaseLost: another worker took over; nothing more may be done here.
@@ -64,14 +61,13 @@ class TurnRun:
         self._state.publish(TurnStarted(turn=self._state.turn.turn))
         token = meter.set(self._state.meter)
         try:
-            outcome = await self._work()
+            return await self._work()
         except DatabaseError:  # a lost lease among them
             raise
         except MemserverError as error:
-            outcome = await self._fail(error)
+            return await self._fail(error)
         finally:
             meter.reset(token)
-        return outcome.released
 
     async def _work(self) -> Paused | Ended:
         state = self._state

@@ -6,15 +6,19 @@ here holds a lock while a model thinks.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from time import perf_counter
 from uuid import UUID
+
+from opentelemetry.context import Context
 
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import abandoned, as_json
 from memserver.agent.events import EndedTurn, WakeUp
 from memserver.agent.turn import TurnRun
+from memserver.agent.turn_record import Ended, Paused
 from memserver.errors import (
     Conflict,
     DatabaseError,
@@ -30,7 +34,8 @@ from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn
 from memserver.storage.repeating import repeat
 from memserver.storage.turn_writes import StepCommit
-from memserver.telemetry import ids
+from memserver.telemetry import ids, spans
+from memserver.telemetry.metrics import TURN
 from memserver.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -59,8 +64,8 @@ class Worker:
         self._running: dict[UUID, int] = {}
         """The turn of each agent that runs here now."""
         self._releasing: dict[UUID, asyncio.Task[None]] = {}
-        self._requests: dict[UUID, dict[int, object]] = {}
-        """The ids of the requests here that turns were posted by, for the log, while their agent is served."""
+        self._requests: dict[UUID, dict[int, tuple[object, Context]]] = {}
+        """The ids and spans of the requests here that turns were posted by, while their agent is served."""
         self._stopped = False
 
     @asynccontextmanager
@@ -92,7 +97,7 @@ class Worker:
         if self._stopped:
             return False
         if turn is not None and (request_id := ids.current().get("request_id")):
-            self._requests.setdefault(agent_id, {}).setdefault(turn, request_id)
+            self._requests.setdefault(agent_id, {}).setdefault(turn, (request_id, spans.current()))
         if agent_id in self._serving:
             self._rerun.add(agent_id)
             return False
@@ -161,23 +166,39 @@ class Worker:
                     queue = [*await recall.queue(tx, agent_id, first, first + 1), *queue]
             self._leases[agent_id] = work.lease  # committed: before, a renewal would not find it
             self._running[agent_id] = work.turn.turn
+            self._deps.metrics.add_running(1)
+            begun = perf_counter()
             try:
                 with self._named(work):
-                    released = await self._attempt(work, queue)
+                    outcome = await self._attempt(work, queue)
             finally:
+                self._deps.metrics.add_running(-1)
                 del self._running[agent_id]
+            stop = outcome.stop if isinstance(outcome, Ended) else "requires_action"
+            self._deps.metrics.record(TURN, perf_counter() - begun, stop)
+            released = outcome.released
             if released:
                 self._leases.pop(agent_id, None)
 
-    def _named(self, work: ClaimedTurn) -> AbstractContextManager[None]:
-        """The log says which turn runs: the task serves one after the other, and was begun by any request."""
-        turn = work.turn
-        request_id = self._requests.get(turn.agent_id, {}).pop(turn.turn, None)
+    @contextmanager
+    def _named(self, work: ClaimedTurn) -> Iterator[None]:
+        """Log and trace say which turn runs: the task serves one after the other, and was begun by any request."""
+        tenant, agent, turn = work.lease.tenant, work.turn.agent_id, work.turn.turn
+        request_id, parent = self._requests.get(agent, {}).pop(turn, (None, Context()))
         request = {} if request_id is None else {"request_id": request_id}
-        tenant, agent = work.lease.tenant, turn.agent_id
-        return ids.bound(**request, tenant=tenant, agent=agent, turn=turn.turn)
+        attributes: dict[str, str | int] = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.id": str(agent),
+            "memserver.tenant": tenant,
+            "memserver.turn": turn,
+        }
+        with (
+            ids.bound(**request, tenant=tenant, agent=agent, turn=turn),
+            spans.span("invoke_agent", attributes, parent=parent),
+        ):
+            yield
 
-    async def _attempt(self, work: ClaimedTurn, queue: list[Entry]) -> bool:
+    async def _attempt(self, work: ClaimedTurn, queue: list[Entry]) -> Paused | Ended:
         """Run a turn. One that was taken up before is marked: it may have killed who ran it."""
         if work.turn.ended:  # cancelled before its place came
             return await self._end(work, work.turn.stop_reason or CANCELLED)
@@ -192,9 +213,9 @@ class Worker:
             "Agent %s: turn %d is given up; its process died in each of %d attempts.",
             *(work.turn.agent_id, work.turn.turn, work.turn.attempts - 1),
         )
-        released = await self._end_failed(work, abandoned())
+        ended = await self._end_failed(work, abandoned())
         await asyncio.to_thread(self._watchdog.forget, key)
-        return released
+        return ended
 
     async def _take(self, tx: Transaction, agent_id: UUID) -> ClaimedTurn | None:
         return await leases.acquire(tx, agent_id, self.name, self._lease_seconds)
@@ -208,12 +229,12 @@ class Worker:
             await self._end_failed(work, _FAULT)
             self._rerun.add(agent_id)
 
-    async def _end_failed(self, work: ClaimedTurn, failure: MemserverError) -> bool:
+    async def _end_failed(self, work: ClaimedTurn, failure: MemserverError) -> Ended:
         if work.turn.stop_reason:  # one that was answered has failed only to save something
             return await self._end(work, work.turn.stop_reason)
         return await self._end(work, "error", as_json(failure))
 
-    async def _end(self, work: ClaimedTurn, stop: str, error: JsonObject | None = None) -> bool:
+    async def _end(self, work: ClaimedTurn, stop: str, error: JsonObject | None = None) -> Ended:
         turn = work.turn
         change = StepCommit(
             turn=turn,
@@ -232,7 +253,7 @@ class Worker:
             released = await turn_writes.commit_step(tx, work.lease, change)
         ended = EndedTurn(turn.turn, turn.steps, stop, turn.usage, error)
         self._deps.events.publish(turn.agent_id, turn.turn, ended)
-        return released
+        return Ended(stop, released)
 
     async def _sweep(self) -> None:
         """Take up work that nobody serves: a dead worker's, or one whose wake-up was lost.

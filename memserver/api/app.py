@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from multiprocessing import parent_process
 from threading import Thread
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 import memserver
-from memserver.api import errors, pages
+from memserver.api import errors, metrics, pages
 from memserver.api.mcp import McpEndpoint
 from memserver.api.middleware.access import Access, BodyLimit, BodyLimits
 from memserver.api.middleware.forwarded import Forwarded
@@ -46,6 +46,7 @@ from memserver.api.routes import (
     tenants,
     timers,
     tools,
+    webhooks,
     working_context,
 )
 from memserver.errors import DatabaseError, MemserverError
@@ -88,6 +89,7 @@ ROUTES = (
     tools,
     mcp_servers,
     calls,
+    webhooks,
     keys,
     tenants,
     operations,
@@ -112,6 +114,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"metrics": False, "logs": False, "operation_spans": False},
         lifespan=_lifespan(mcp, services, settings),
         responses=errors.DOCUMENTED,
         generate_unique_id_function=operation_id,
@@ -119,11 +122,10 @@ def create_app(
     )
     errors.install(app)
     openai_errors.install(app)
-    v1 = APIRouter(prefix="/v1")
     for module in ROUTES:
-        v1.include_router(module.router)
-    app.include_router(v1)
+        app.include_router(module.router, prefix="/v1")
     app.include_router(pages.router)
+    app.include_router(metrics.router)
     app.state.console = settings.console and find_spec(CONSOLE) is not None
     if app.state.console:
         import_module(f"{CONSOLE}.app").install(app)
@@ -208,7 +210,13 @@ def _middleware(settings: Settings) -> list[Middleware]:
     limit = RateLimit(settings.rate_limit, settings.rate_limit_burst)
     return [
         Middleware(HeadAndOptions),
-        Middleware(Access, limit, most_bytes, settings.cors_origins),
+        Middleware(
+            Access,
+            limit,
+            most_bytes,
+            settings.cors_origins,
+            open_metrics=settings.metrics == "open",
+        ),
         Middleware(BodyLimit, most_bytes),
         Middleware(Idempotency),
     ]

@@ -12,13 +12,14 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp
 from typing_extensions import override
 
-from memserver.api.errors import CODES, body
+from memserver.api.errors import CODES, SCHEMAS, body
 from memserver.api.examples import NoExample, example
 from memserver.api.middleware.access import required_scope
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, REPLAYED
 from memserver.api.middleware.origin import READING
-from memserver.api.openai.errors import error_body, speaks_openai
+from memserver.api.openai.errors import OpenAIErrorResponse, error_body, speaks_openai
 from memserver.messages import JsonObject
+from memserver.wire.base import ErrorResponse
 
 SCHEME = "api_key"
 METHODS = frozenset({"get", "put", "post", "patch", "delete"})
@@ -83,6 +84,10 @@ def _complete(document: dict[str, Any]) -> None:
     components["securitySchemes"] = {
         SCHEME: {"type": "http", "scheme": "bearer", "description": _DESCRIPTION}
     }
+    for failure in (ErrorResponse, OpenAIErrorResponse):
+        schema = failure.model_json_schema(ref_template=SCHEMAS, mode="serialization")
+        components["schemas"] |= {**schema.pop("$defs"), failure.__name__: schema}
+    components["schemas"] = dict(sorted(components["schemas"].items()))
     for path, item in document["paths"].items():
         for method in METHODS & item.keys():
             _complete_operation(item[method], method.upper(), path)

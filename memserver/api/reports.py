@@ -1,12 +1,12 @@
 """Runs of evaluations and trainings in the results folder, as they wrote them; nothing here writes.
 
-A run is a folder with a manifest.json (an evaluation) or a metrics.jsonl (a training).
+A run is a folder with a manifest.json or a results.json (an evaluation, also of trained policies) or a metrics.jsonl (a training).
 """
 
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,12 @@ from memserver.wire.operations import Report, ReportContent
 
 MANIFEST, RESULTS = "manifest.json", "results.json"
 METRICS, PLAN, FIGURES = "metrics.jsonl", "training.json", "figures.json"
+MARKS = (
+    ("evaluation", MANIFEST, RESULTS),
+    ("training", METRICS, FIGURES),
+    ("evaluation", RESULTS, RESULTS),
+)
+"""A kind of run, the file that shows it, and the one that it has once it is finished."""
 MOST_DEEP, MOST_RUNS = 6, 1000
 MOST_BYTES = 50_000_000
 MOST_POINTS = 300
@@ -24,7 +30,7 @@ MOST_POINTS = 300
 
 def find_reports(folder: Path) -> list[Report]:
     """All runs in the folder, the newest first."""
-    found = sorted(_walk(folder), key=lambda report: report.changed_at, reverse=True)
+    found = sorted(_walk(folder).values(), key=lambda report: report.changed_at, reverse=True)
     return found[:MOST_RUNS]
 
 
@@ -35,13 +41,13 @@ def read_report(folder: Path, name: str) -> ReportContent:
         NotFound: there is no such run; names that lead out of the folder are none.
         InvalidInput: a file of it is damaged, or larger than 50 MB.
     """
-    report = next((each for each in _walk(folder) if each.name == name), None)
-    if report is None:
+    runs = {report.name: (path, report) for path, report in _walk(folder).items()}
+    if name not in runs:
         raise NotFound(
             f"There is no run {name!r} in the results folder.",
             hint="GET /v1/reports lists them.",
         )
-    run = folder / name
+    run, report = runs[name]
     if report.kind == "evaluation":
         settings, content = _read_json(folder, run / MANIFEST), _read_json(folder, run / RESULTS)
         settings.pop("examples", None)  # their names; there may be thousands
@@ -53,25 +59,20 @@ def read_report(folder: Path, name: str) -> ReportContent:
     return ReportContent(**report.model_dump(), settings=settings, content=content, curves=curves)
 
 
-def _walk(folder: Path) -> Iterator[Report]:
+def _walk(folder: Path) -> dict[Path, Report]:
+    found: dict[Path, Report] = {}
     for place, inner, files in os.walk(folder):
         path = Path(place)
         if len(path.relative_to(folder).parts) >= MOST_DEEP:
             inner.clear()
-        for kind, mark, end in (("evaluation", MANIFEST, RESULTS), ("training", METRICS, FIGURES)):
+        for kind, mark, end in MARKS:
             if mark in files:
-                name = path.relative_to(folder).as_posix()
+                name = path.name if path == folder else path.relative_to(folder).as_posix()
                 changed = datetime.fromtimestamp((path / mark).lstat().st_mtime, UTC)
-                yield Report.model_validate(
-                    {
-                        "name": name,
-                        "kind": kind,
-                        "title": path.name or name,
-                        "changed_at": changed,
-                        "finished": end in files,
-                    }
-                )
+                values = {"name": name, "kind": kind, "title": path.name, "finished": end in files}
+                found[path] = Report.model_validate({**values, "changed_at": changed})
                 break
+    return found
 
 
 def _read(folder: Path, path: Path) -> str:

@@ -45,6 +45,16 @@ class Commands(ExtensibleGroup):
         "migrate": Listed(
             "database:migrate", OPERATION, "Bring the database to the newest schema."
         ),
+        "backup": Listed(
+            "backup:backup",
+            OPERATION,
+            "Write the embedded database to a file: all tenants and agents.",
+        ),
+        "restore": Listed(
+            "backup:restore",
+            OPERATION,
+            "Fill the empty database of a new home with a backup.",
+        ),
         "reembed": Listed(
             "database:reembed",
             OPERATION,

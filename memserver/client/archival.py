@@ -271,7 +271,7 @@ class Documents(Resource[TransportT]):
         metadata: JsonObject | None = None,
         unique: bool = False,
     ) -> Request[UploadedDocument]:
-        """Ingest a file into the agent's own collection: text, Markdown, HTML, PDF, DOCX or JSON Lines.
+        """Ingest a file into the agent's own collection: PDF, Office, HTML, e-mail, tables, text and more.
 
         When the answer comes it is stored, and nothing can lose it; its passages follow.
 

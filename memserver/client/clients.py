@@ -18,6 +18,7 @@ from memserver.client.requests import Request, get
 from memserver.client.retries import Retries
 from memserver.client.sections import Sections, WorkingContexts
 from memserver.client.tools import McpServers, Tools
+from memserver.client.webhooks import Webhooks
 
 
 class Memserver(Resource[TransportT], Generic[TransportT]):
@@ -38,6 +39,7 @@ class Memserver(Resource[TransportT], Generic[TransportT]):
         documents: files that become passages.
         tools: and which of them an agent has.
         mcp_servers: whose tools agents can attach.
+        webhooks: that hear of events.
         keys: of the API.
         tenants: that share the server.
         operator: of the server: its load, the models' endpoint, reports.
@@ -59,6 +61,7 @@ class Memserver(Resource[TransportT], Generic[TransportT]):
         self.documents = Documents(transport)
         self.tools = Tools(transport)
         self.mcp_servers = McpServers(transport)
+        self.webhooks = Webhooks(transport)
         self.keys = Keys(transport)
         self.tenants = Tenants(transport)
         self.operator = Operator(transport)

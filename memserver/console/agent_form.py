@@ -88,6 +88,13 @@ OPTIONS = (
         _YES_NO,
     ),
     Option(
+        "trace",
+        "Keep prompts and replies",
+        "As they are, for a while, to look at them step by step.",
+        "bool",
+        _YES_NO,
+    ),
+    Option(
         "clock",
         "What it takes for the time",
         "The times of messages are for histories that are replayed.",

@@ -24,6 +24,7 @@ class Shown:
     """One message of a prompt: its text, and what else it has, such as the call that it made."""
 
     role: str
+    preview: str
     text: str
     rest: str
 
@@ -137,7 +138,15 @@ def _message(message: Mapping[str, Any]) -> Shown:
         content = "\n".join(_part(part) for part in content)
     hidden = {"role", "content", "text"}
     rest = {name: value for name, value in message.items() if name not in hidden and value}
-    return Shown(str(message.get("role", "")), str(content or ""), as_json(rest) if rest else "")
+    shown = as_json(rest) if rest else ""
+    preview = str(content or "") or _called(message) or shown
+    return Shown(str(message.get("role", "")), preview, str(content or ""), shown)
+
+
+def _called(message: Mapping[str, Any]) -> str:
+    """The calls that a message made, in a line."""
+    calls = [each.get("function") or {} for each in message.get("tool_calls") or ()]
+    return ", ".join(f"{call.get('name')} {call.get('arguments')}" for call in calls)
 
 
 def _part(part: Mapping[str, Any]) -> str:

@@ -87,7 +87,7 @@ async def show_runs(
 
 def score_tables(runs: Sequence[ReportContent]) -> list[ScoreTable]:
     """The scores of evaluations, the main one first."""
-    systems = [_mapping(run.content.get("systems")) for run in runs]
+    systems = [_systems(run.content) for run in runs]
     main = next((run.content.get("main_score") for run in runs), None)
     names = {
         score: None for each in systems for system in each.values() for score in _scores(system)
@@ -121,8 +121,11 @@ def curve_pictures(runs: Sequence[ReportContent]) -> list[CurvePicture]:
 
 
 def figures(runs: Sequence[ReportContent]) -> list[tuple[str, Sequence[str]]]:
-    """What trainings wrote at their end and what they were set to, where it is one value."""
-    found = [{**_flat(run.settings), **_flat(run.content)} for run in runs]
+    """What runs were set to, and what trainings wrote at their end, where it is one value."""
+    found = [
+        {**_flat(run.settings), **_flat(run.content if run.kind == "training" else {})}
+        for run in runs
+    ]
     names = {name: None for each in found for name in each}
     return [(name, [each.get(name, "-") for each in found]) for name in names]
 
@@ -156,6 +159,19 @@ def _interval(score: Mapping[str, Any] | None, frame: Frame) -> Interval | None:
 def _number(values: Mapping[str, Any], name: str, otherwise: float = 0.0) -> float:
     value = values.get(name)
     return float(value) if isinstance(value, int | float) else otherwise
+
+
+def _systems(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was scored, by name; of a run of ColBench its policies, with the scores of each of its tables."""
+    if "tables" not in content:
+        return _mapping(content.get("systems"))
+    policies: dict[str, dict[str, Any]] = {}
+    for table in content["tables"]:
+        for row in table.get("rows", ()):
+            scores = policies.setdefault(str(row.get("policy")), {"scores": {}})["scores"]
+            for name, score in _mapping(row.get("scores")).items():
+                scores[f"{name} ({table.get('split')}, {table.get('mode')})"] = score
+    return policies
 
 
 def _scores(system: object) -> Mapping[str, Any]:

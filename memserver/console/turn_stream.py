@@ -107,6 +107,12 @@ class _Turn:
             case _:
                 pass
 
+    def wait(self, position: int) -> Iterator[str]:
+        """Show that a call waits for its answer."""
+        call = self.steps[position].tool_call
+        assert call is not None
+        yield from self._step(position, tool_call=call.model_copy(update={"state": "waiting"}))
+
     def _step(self, position: int, **known: object) -> Iterator[str]:
         new = position not in self.steps
         step = replace(self.steps.get(position, StreamedStep(position)), **known)  # type: ignore[arg-type]
@@ -133,6 +139,8 @@ async def frames(visit: Visit, agent: UUID, number: int) -> AsyncIterator[str]:
                 said = True
                 yield await _said(turn)
             if isinstance(event, ActionRequired):
+                for each in turn.wait(event.position):
+                    yield each
                 yield await _waiting(turn)
                 yield on_wire("done", "")
             for each in turn.show(event):

@@ -2,7 +2,8 @@
 
 A chunk ends where a sentence does, and never runs over a border such as a heading or a record. Where it
 begins within such a stretch, it repeats the last sentences of the one before. A sentence that is longer
-than a chunk is cut between words, and a word that is, between characters.
+than a chunk is cut between words, and a word that is, between characters. One that begins within a table
+has room for the names of the table's columns, its lead.
 """
 
 import asyncio
@@ -10,8 +11,8 @@ import math
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from memserver.embeddings.base import LONGEST, Embedder, Vector
@@ -21,6 +22,8 @@ from memserver.text import Span
 
 DEFAULT_OVERLAP = 32
 _SPACE = re.compile(r"\s+")
+LEAD_SHARE = 3
+"""A lead has at most a chunk's tokens divided by this."""
 _MOST_ACCENTS = 32  # on one letter, that a cut goes back over
 
 
@@ -30,6 +33,20 @@ class _Unit:
 
     span: Span
     tokens: int
+    lead: int = 0  # more tokens, if a chunk begins with it
+
+
+LeadOf = Callable[[int], Span | None]
+"""Which lead a chunk has that begins at a character."""
+
+
+def no_lead(_: int) -> None:
+    """Of a text without tables."""
+
+
+def lead_in(text: str, lead: Span | None) -> str:
+    """What stands before a chunk with this lead."""
+    return text[lead.start : lead.end] + "\n" if lead else ""
 
 
 class Chunker:
@@ -48,29 +65,58 @@ class Chunker:
         self._overlap = overlap
 
     async def plan(
-        self, text: str, starts: Sequence[int] = (), borders: Iterable[int] = ()
+        self,
+        text: str,
+        starts: Sequence[int] = (),
+        borders: Iterable[int] = (),
+        lead_of: LeadOf = no_lead,
     ) -> list[Span]:
-        """The chunks of a text, in their order; sentences begin at `starts`, and chunks end at `borders`."""
+        """The chunks of a text, in their order.
+
+        Sentences begin at `starts`, and chunks end at `borders`; `lead_of` a character says which names of
+        columns are repeated before a chunk that begins there.
+        """
         borders = sorted({0, *borders, len(text)})
         cuts = sorted({*borders, *starts})
-        [frame] = await self._embedder.count_tokens([""])
-        window = self._embedder.window
-        room = max(1, min(self._tokens or window, window) - frame)
+        room = await self._room()
         units = await self._units(text, await asyncio.to_thread(_spans, text, cuts), room)
+        leads = [lead_of(unit.span.start) for unit in units]
+        known = sorted({lead for lead in leads if lead})
+        tokens = dict(zip(known, await self._count(text, known), strict=True)) if known else {}
+        units = [
+            replace(unit, lead=tokens[lead]) if lead else unit
+            for unit, lead in zip(units, leads, strict=True)
+        ]
         chunks: list[Span] = []
         for stretch in _split(units, borders):
             chunks += _pack(stretch, room, min(self._overlap, room // 2))
-        return await self._fit(text, chunks, room)
+        return [unit.span for unit in await self._units(text, chunks, room, lead_of)]
 
-    async def _units(self, text: str, spans: list[Span], room: int) -> list[_Unit]:
-        """The spans with their tokens; what is too long is halved until it fits."""
+    async def fits(self, text: str, lead: Span) -> bool:
+        """Whether a chunk has room for such a lead, and for twice as much."""
+        [tokens] = await self._count(text, [lead])
+        return tokens <= await self._room() / LEAD_SHARE
+
+    async def _room(self) -> int:
+        [frame] = await self._embedder.count_tokens([""])
+        window = self._embedder.window
+        return max(1, min(self._tokens or window, window) - frame)
+
+    async def _units(
+        self,
+        text: str,
+        spans: list[Span],
+        room: int,
+        lead_of: LeadOf = no_lead,
+    ) -> list[_Unit]:
+        """The spans with their tokens; what is too long, with its lead, is halved until it fits."""
         done: list[_Unit] = []
         while spans:
             shorter: list[Span] = []
             for span in [span for span in spans if span.end - span.start > LONGEST]:
                 shorter += _halve(text, span)
             spans = [span for span in spans if span.end - span.start <= LONGEST]
-            for span, tokens in zip(spans, await self._count(text, spans), strict=True):
+            for span, tokens in zip(spans, await self._count(text, spans, lead_of), strict=True):
                 if tokens <= room:
                     done.append(_Unit(span, tokens))
                 else:
@@ -78,15 +124,12 @@ class Chunker:
             spans = shorter
         return sorted(done, key=lambda unit: (unit.span.start, unit.span.end))
 
-    async def _fit(self, text: str, chunks: list[Span], room: int) -> list[Span]:
-        """The chunks, halved where the whole has more tokens than its sentences had one by one."""
-        return [unit.span for unit in await self._units(text, chunks, room)]
-
-    async def _count(self, text: str, spans: Sequence[Span]) -> list[int]:
-        """Tokens of each span, without those that frame every text."""
-        [frame, *counts] = await self._embedder.count_tokens(
-            ["", *(text[span.start : span.end] for span in spans)]
-        )
+    async def _count(
+        self, text: str, spans: Sequence[Span], lead_of: LeadOf = no_lead
+    ) -> list[int]:
+        """Tokens of each span with its lead, without those that frame every text."""
+        texts = [lead_in(text, lead_of(at.start)) + text[at.start : at.end] for at in spans]
+        [frame, *counts] = await self._embedder.count_tokens(["", *texts])
         # One character can't be cut, whatever it costs.
         return [
             1 if span.end - span.start == 1 else count - frame
@@ -154,7 +197,7 @@ def _pack(units: list[_Unit], room: int, overlap: int) -> list[Span]:
     chunks = []
     first = 0
     while first < len(units):
-        last, tokens = first, units[first].tokens
+        last, tokens = first, units[first].lead + units[first].tokens
         while last + 1 < len(units) and tokens + units[last + 1].tokens <= room:
             last += 1
             tokens += units[last].tokens
@@ -171,7 +214,8 @@ def _next_start(units: list[_Unit], first: int, last: int, room: int, overlap: i
     while (
         begin - 1 > first
         and repeated + units[begin - 1].tokens <= overlap
-        and repeated + units[begin - 1].tokens + units[last + 1].tokens <= room
+        and units[begin - 1].lead + repeated + units[begin - 1].tokens + units[last + 1].tokens
+        <= room
     ):
         begin -= 1
         repeated += units[begin].tokens

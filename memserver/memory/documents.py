@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 from uuid import UUID
 
@@ -21,15 +21,16 @@ from memserver.errors import (
     MemserverError,
     NotFound,
 )
-from memserver.memory.chunking import Chunker, embed_each
+from memserver.memory.chunking import Chunker, embed_each, lead_in
 from memserver.memory.language import with_languages
-from memserver.memory.parsing.base import Kind, TextSection
+from memserver.memory.parsing.base import Kind, Parsed, TextSection
 from memserver.memory.parsing.detect import detect
+from memserver.memory.parsing.encoding import declared_charset
 from memserver.memory.parsing.sandbox import Sandbox
 from memserver.memory.parsing.sentences import LANGUAGES
 from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
-from memserver.storage.documents import DocumentRow, Text, Upload
+from memserver.storage.documents import About, DocumentRow, Text, Upload
 from memserver.storage.ids import nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
@@ -85,7 +86,8 @@ class DocumentStore:
             known = await documents.find_by_content(tx, collection_id, digest) if unique else None
             if known is not None:
                 return await documents.label(tx, known, upload), False
-            document = await documents.create(tx, collection, upload, kind, digest)
+            charset = declared_charset(upload.content_type)
+            document = await documents.create(tx, collection, upload, kind, charset, digest)
             await queue(tx, document)
         return document, True
 
@@ -129,23 +131,25 @@ class DocumentStore:
             content = await documents.file(tx, document.id)
             collection = await collections.get(tx, document.collection_id)
         language = LANGUAGES.get(collection.language, "en")
-        parsed = await self._sandbox.parse(content, cast("Kind", document.kind), language)
-        borders = [section.start for section in parsed.sections if section.border]
+        parsed = await self._sandbox.parse(
+            content, cast("Kind", document.kind), language, document.charset
+        )
         chunker = Chunker(
             self._embedder_of(collection.embedding_model, collection.dimension),
             tokens=self.limits.chunk_tokens,
             overlap=self.limits.chunk_overlap,
         )
-        spans = await chunker.plan(parsed.text, parsed.sentences, borders)
+        sections = SectionIndex(await _with_short_leads(parsed, chunker))
+        borders = [section.start for section in sections.all if section.border]
+        spans = await chunker.plan(parsed.text, parsed.sentences, borders, sections.lead_of)
         read = Text(
             parsed.text,
-            clean_json([asdict(section) for section in parsed.sections]),
+            clean_json([section.to_json() for section in sections.all]),
             [(span.start, span.end) for span in spans],
         )
+        about = About(parsed.pages, parsed.warnings, clean_json(parsed.metadata), parsed.tags)
         async with self._database.tenant(document.tenant) as tx:
-            document = await documents.store_text(
-                tx, document.id, read, pages=parsed.pages, warnings=parsed.warnings
-            )
+            document = await documents.store_text(tx, document.id, read, about)
             stored = await documents.text(tx, document.id)
             assert stored is not None
         return document, stored
@@ -223,10 +227,41 @@ async def _embed(embedder: Embedder, source: "_Source", first: int) -> list[Vect
     return made
 
 
+async def _with_short_leads(parsed: Parsed, chunker: Chunker) -> list[TextSection]:
+    """The sections; the names of so many columns that they would fill a passage are not repeated."""
+    headers = {section.header for section in parsed.sections if section.header}
+    long = {header for header in headers if not await chunker.fits(parsed.text, Span(*header))}
+    return [
+        replace(section, header=None) if section.header in long else section
+        for section in parsed.sections
+    ]
+
+
 async def queue(tx: Transaction, document: DocumentRow) -> None:
     """Have a document worked on, once, however often this is called."""
     args = {"document": str(document.id)}
     await defer(tx, Job(JOB, document.tenant, args, key=str(document.id)))
+
+
+class SectionIndex:
+    """A document's sections, by their place in its text."""
+
+    def __init__(self, sections: Sequence[TextSection]) -> None:
+        self.all = sections
+        self._starts = [section.start for section in sections]
+
+    def at(self, character: int) -> TextSection:
+        index = bisect_right(self._starts, character) - 1
+        return self.all[index] if index >= 0 else TextSection(0)
+
+    def begun_in(self, span: Span) -> Sequence[TextSection]:
+        """Those that begin after the first character of a span."""
+        first, end = bisect_right(self._starts, span.start), bisect_left(self._starts, span.end)
+        return self.all[first:end]
+
+    def lead_of(self, character: int) -> Span | None:
+        header = self.at(character).header
+        return Span(*header) if header else None
 
 
 class _Source:
@@ -237,19 +272,25 @@ class _Source:
         self.total = len(read.chunks)
         self._text = read.content
         self._spans = [Span(start, end) for start, end in read.chunks]
-        self._sections = [TextSection(**section) for section in read.sections]
-        self._starts = [section.start for section in self._sections]
+        self._sections = SectionIndex([TextSection.from_json(section) for section in read.sections])
 
     def texts(self, first: int) -> list[str]:
-        return [self._text[span.start : span.end] for span in self._spans[first : first + BATCH]]
+        return [self._text_of(span) for span in self._spans[first : first + BATCH]]
 
     def passages(self, first: int, vectors: Sequence[Vector]) -> list[NewPassage]:
         """A batch of chunks as passages that say where they come from."""
         return [self._passage(first + at, vector) for at, vector in enumerate(vectors)]
 
+    def _text_of(self, span: Span) -> str:
+        lead = self._sections.lead_of(span.start)
+        return lead_in(self._text, lead) + self._text[span.start : span.end]
+
     def _passage(self, number: int, vector: Vector) -> NewPassage:
         span = self._spans[number]
-        first, last = self._section(span.start), self._section(span.end - 1)
+        first, begun = self._sections.at(span.start), self._sections.begun_in(span)
+        last = begun[-1] if begun else first
+        rows = [section.row for section in (first, *begun) if section.row is not None]
+        pages = [(each.page, each.start - span.start) for each in begun if each.page is not None]
         own = {
             "document": str(self.document.id),
             "document_name": self.document.name,
@@ -258,12 +299,15 @@ class _Source:
             "end": span.end,
             "page": first.page,
             "page_end": last.page if last.page != first.page else None,
-            "page_starts": self._page_starts(span) or None,
+            "page_starts": pages or None,
             "heading": last.heading or None,
             "record": first.record,
+            "record_end": last.record if last.record != first.record else None,
+            "row": rows[0] if rows else None,
+            "row_end": rows[-1] if len(rows) > 1 else None,
         }
         return NewPassage(
-            self._text[span.start : span.end],
+            self._text_of(span),
             vector,
             tags=list(dict.fromkeys([*self.document.tags, *first.tags])),
             metadata={
@@ -274,16 +318,3 @@ class _Source:
             created_at=self.document.created_at,
             id=nth_id(self.document.id, number),
         )
-
-    def _page_starts(self, span: Span) -> list[tuple[int, int]]:
-        """The pages that begin within a chunk, each with its first character there."""
-        first, end = bisect_right(self._starts, span.start), bisect_left(self._starts, span.end)
-        return [
-            (section.page, section.start - span.start)
-            for section in self._sections[first:end]
-            if section.page is not None
-        ]
-
-    def _section(self, at: int) -> TextSection:
-        index = bisect_right(self._starts, at) - 1
-        return self._sections[index] if index >= 0 else TextSection(0)

@@ -64,6 +64,7 @@ class Origin:
     heading: str = ""
     # Each with the character of the passage at which it begins; where that isn't known, all at 0
     pages: tuple[tuple[int, int], ...] = ()
+    rows: tuple[int, ...] = ()  # the first and, if there are more, the last one
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> "Origin":
@@ -76,7 +77,9 @@ class Origin:
             if isinstance(each, list) and [type(number) for number in each] == [int, int]
         )
         name, heading = metadata.get("document_name"), metadata.get("heading")
-        return cls(str(name or ""), str(heading or ""), pages)
+        rows = (metadata.get("row"), metadata.get("row_end"))
+        numbers = tuple(row for row in rows if isinstance(row, int))
+        return cls(str(name or ""), str(heading or ""), pages, numbers)
 
     def page_of(self, matched: Matched) -> int | None:
         """The page that matched; None where that isn't known."""
@@ -103,7 +106,9 @@ class Origin:
             where = f"page {page}"
         elif self.pages:
             where = f"pages {self.pages[0][0]}-{self.pages[-1][0]}"
-        parts = (self.name, where, self.heading)
+        rows = "-".join(map(str, self.rows))
+        rows = rows and f"row{'s' * (len(self.rows) > 1)} {rows}"
+        parts = (self.name, where, self.heading, rows)
         return [snippet(part, most) for part in parts if part]
 
 

@@ -45,6 +45,7 @@ class DocumentRow:
     collection_id: UUID
     name: str
     kind: str
+    charset: str  # in which the file was declared to be; empty if it wasn't
     bytes: int
     tags: Sequence[str]
     metadata: Mapping[str, Any]
@@ -95,15 +96,20 @@ get = _TABLE.get
 
 
 async def create(
-    tx: Transaction, collection: CollectionRow, upload: Upload, kind: str, sha256: bytes
+    tx: Transaction,
+    collection: CollectionRow,
+    upload: Upload,
+    kind: str,
+    charset: str,
+    sha256: bytes,
 ) -> DocumentRow:
     return await fetch_one(
         tx,
         DocumentRow,
         f"""WITH created AS (
                 INSERT INTO documents
-                    (id, tenant, collection_id, name, kind, bytes, sha256, tags, metadata)
-                VALUES (%(id)s, %(tenant)s, %(collection_id)s, %(name)s, %(kind)s, %(bytes)s,
+                    (id, tenant, collection_id, name, kind, charset, bytes, sha256, tags, metadata)
+                VALUES (%(id)s, %(tenant)s, %(collection_id)s, %(name)s, %(kind)s, %(charset)s, %(bytes)s,
                         %(sha256)s, %(tags)s, %(metadata)s) RETURNING *
             ), stored AS (
                 INSERT INTO document_files (document_id, tenant, content)
@@ -116,6 +122,7 @@ async def create(
             "tenant": collection.tenant,
             "collection_id": collection.id,
             "kind": kind,
+            "charset": charset,
             "bytes": len(upload.content),
             "sha256": sha256,
             "tags": list(upload.tags),
@@ -180,25 +187,34 @@ async def text(tx: Transaction, document_id: UUID) -> Text | None:
     return await fetch_optional(tx, Text, query, [document_id])
 
 
-async def store_text(
-    tx: Transaction,
-    document_id: UUID,
-    read: Text,
-    *,
-    pages: int | None,
-    warnings: Sequence[str],
-) -> DocumentRow:
-    """Keep what was read, once; what another process stored before stays."""
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a file says of itself, and what of it could not be read."""
+
+    pages: int | None = None
+    warnings: Sequence[str] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tags: Sequence[str] = ()
+
+
+async def store_text(tx: Transaction, document_id: UUID, read: Text, about: About) -> DocumentRow:
+    """Keep what was read, once; what another process stored before stays, and what its sender says of it."""
     document = await lock(tx, document_id)
     await tx.execute(
         """INSERT INTO document_texts (document_id, tenant, content, sections, chunks)
            VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING""",
         [document_id, document.tenant, read.content, *map(Jsonb, (read.sections, read.chunks))],
     )
-    query = f"""UPDATE documents d SET pages = %s, warnings = %s, characters = length(t.content),
-                    chunks_total = jsonb_array_length(t.chunks)
+    query = f"""UPDATE documents d SET pages = %s, warnings = %s, metadata = %s, tags = %s,
+                    characters = length(t.content), chunks_total = jsonb_array_length(t.chunks)
                 FROM document_texts t WHERE d.id = %s AND t.document_id = d.id RETURNING {_OF_D}"""
-    values = [pages, Jsonb(list(warnings)), document_id]
+    values = [
+        about.pages,
+        Jsonb(list(about.warnings)),
+        Jsonb({**about.metadata, **document.metadata}),
+        list(dict.fromkeys([*document.tags, *about.tags])),
+        document_id,
+    ]
     return await fetch_one(tx, DocumentRow, query, values, _no_document(document_id))
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import partial
+from time import perf_counter
 
 from procrastinate import App, BaseRetryStrategy, JobContext, PsycopgConnector, RetryDecision
 from procrastinate.builtin_tasks import remove_old_jobs
@@ -30,6 +31,7 @@ from memserver.storage.repeating import repeat
 from memserver.storage.rows import fetch_values
 from memserver.storage.watched import allow_long_statements
 from memserver.telemetry import ids
+from memserver.telemetry.metrics import JOB, NO_METRICS, Recorder
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,7 @@ class JobRunner:
         *,
         at_once: int,
         lease_seconds: float,
+        metrics: Recorder = NO_METRICS,
     ) -> None:
         """Run jobs by the handlers of their names, `at_once` at the same time; with 0 others run them.
 
@@ -66,7 +69,7 @@ class JobRunner:
         self._app = App(connector=connector, periodic_defaults={"max_delay": 0})
         self._app.job_manager = _Manager(connector, pause=self._pause)
         for name, handler in handlers.items():
-            run = partial(_run, handler)
+            run = partial(_run, handler, metrics)
             self._app.task(name=name, queue=QUEUE, retry=_Retries(), pass_context=True)(run)
         # Without a periodic task a worker would not notice that its heartbeat has stopped
         # (procrastinate issue 1597); this one is of use, too.
@@ -239,11 +242,18 @@ class _Retries(BaseRetryStrategy):
         return RetryDecision(retry_in={"seconds": min(5**job.attempts, LONGEST_PAUSE)})
 
 
-async def _run(handler: Handler, context: JobContext, tenant: str, args: JsonObject) -> None:
+async def _run(
+    handler: Handler, metrics: Recorder, context: JobContext, tenant: str, args: JsonObject
+) -> None:
     job = context.job
     attempt = job.attempts + 1
-    with allow_long_statements(), ids.bound(tenant=tenant, job=job.id, job_name=job.task_name):
-        await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
+    start, outcome = perf_counter(), "failed"
+    try:
+        with allow_long_statements(), ids.bound(tenant=tenant, job=job.id, job_name=job.task_name):
+            await handler(JobRun(tenant, args, attempt, attempt >= MOST_ATTEMPTS))
+        outcome = "done"
+    finally:
+        metrics.record(JOB, perf_counter() - start, job.task_name, outcome)
 
 
 async def _upkeep(context: JobContext, timestamp: int) -> None:  # noqa: ARG001 - procrastinate's

@@ -55,3 +55,11 @@ async def defer(tx: Transaction, job: Job) -> int | None:
     values = [job.name, job.tenant, Jsonb(dict(job.args)), job.key, job.priority, job.due]
     number: int | None = await fetch_value(tx, "SELECT defer_job(%s, %s, %s, %s, %s, %s)", values)
     return number
+
+
+async def count(tx: Transaction) -> list[tuple[str, str, int]]:
+    """Jobs of all tenants that wait, run or have failed: name, status and how many."""
+    cursor = await tx.execute(
+        "SELECT task_name, status, count(*) FROM procrastinate_jobs GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    return [(row["task_name"], row["status"], row["count"]) for row in await cursor.fetchall()]

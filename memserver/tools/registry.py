@@ -30,7 +30,7 @@ class ToolRegistry:
         self.style = style
         self._tools = {tool.spec.name: style.apply(tool) for tool in tools}
         self._default = {name: tool for name, tool in self._tools.items() if tool.attached}
-        self._webhooks = webhooks
+        self.webhooks = webhooks
         self._mcp = mcp
         self.describe_default = lru_cache(MOST_DESCRIBED)(
             partial(describe, tuple(self._default.values()))
@@ -72,7 +72,7 @@ class ToolRegistry:
         return [*self._tools.values(), *self._mcp.configured.values()]
 
     def tool_of(self, definition: Definition) -> RunnableTool:
-        return self.style.apply(_remote_tool(definition, self._webhooks, self._mcp))
+        return self.style.apply(_remote_tool(definition, self.webhooks, self._mcp))
 
     def _other(self, grant: Grant) -> RunnableTool | None:
         if grant.definition is not None:

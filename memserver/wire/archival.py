@@ -100,9 +100,7 @@ class Document(Record):
     id: UUID
     collection_id: UUID
     name: str = Field(examples=["manual.pdf"])
-    kind: Literal["text", "markdown", "html", "pdf", "docx", "jsonl"] = Field(
-        description="What the content was found to be.", examples=["pdf"]
-    )
+    kind: str = Field(description="What the content was found to be.", examples=["pdf"])
     bytes: int = Field(examples=[48213])
     tags: list[str] = Field(description="Of all its passages.", examples=[["manual"]])
     metadata: dict[str, Any] = Field(description="Of all its passages.")

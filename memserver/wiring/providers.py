@@ -22,6 +22,7 @@ from memserver.llm.admission import (
 )
 from memserver.llm.base import ChatModel
 from memserver.llm.counters import Counters
+from memserver.llm.observed import ObservedModel
 from memserver.llm.openai_compatible import ModelOptions, OpenAICompatible
 from memserver.llm.overview import EndpointOverview, look_at
 from memserver.llm.requests import JsonAnswers
@@ -32,7 +33,7 @@ from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver.settings import Settings
-from memserver.tools.outbound.mcp import HttpServer, StdioServer
+from memserver.telemetry.metrics import NO_METRICS, Recorder
 
 
 class Models(ModelSource):
@@ -40,6 +41,7 @@ class Models(ModelSource):
         self._settings = settings
         self._endpoint = model_endpoint(settings)
         self._models: dict[str | None, ChatModel] = {}
+        self._recorder = NO_METRICS
         circuit = Circuit()
         readiness = _readiness(settings, circuit)
         self.shared = SharedEndpoint(FairSemaphore(settings.llm_max_in_flight), circuit, readiness)
@@ -55,7 +57,12 @@ class Models(ModelSource):
         """The model of this name, as the tenant has it; None is the settings' own."""
         if name not in self._models:
             self._models[name] = self._make(name)
-        return QueuedModel(self._models[name], self.shared, tenant)
+        observed = ObservedModel(self._models[name], self._recorder)
+        return QueuedModel(observed, self.shared, tenant)
+
+    @override
+    def observe(self, recorder: Recorder) -> None:
+        self._recorder = recorder
 
     @override
     async def wait_until_ready(self) -> None:
@@ -158,16 +165,6 @@ def model_endpoint(settings: Settings) -> Endpoint:
     # What kills the engine must not kill it again and again.
     retries = min(settings.llm_retries, 1)
     return replace(endpoint, title="local engine", remedy=remedy, max_retries=retries)
-
-
-def configured_mcp_servers(settings: Settings) -> dict[str, StdioServer | HttpServer]:
-    made: dict[str, StdioServer | HttpServer] = {}
-    for name, server in settings.mcp_servers.items():
-        if server.command is not None:
-            made[name] = StdioServer(server.command, server.args, server.env)
-        elif server.url is not None:
-            made[name] = HttpServer(server.url, server.headers, networks=None)
-    return made
 
 
 def check_addresses(settings: Settings) -> None:

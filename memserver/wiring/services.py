@@ -45,24 +45,23 @@ from memserver.storage.jobs import Handler
 from memserver.storage.key_ring import KeyRing
 from memserver.storage.turn_steps import forgetting_traces
 from memserver.storage.watched import allow_long_statements
-from memserver.tools.loading import load_tools
+from memserver.tools import event_delivery
+from memserver.tools.event_delivery import EventDelivery
 from memserver.tools.mcp_tools import McpConnections
-from memserver.tools.memory_tools import memory_tools
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.webhooks import WebhookSender
-from memserver.tools.registry import ToolRegistry
-from memserver.tools.schedule import schedule_tool
-from memserver.tools.tool import RunnableTool, SpecStyle
+from memserver.tools.tool import RunnableTool
 from memserver.watchdog import Watchdog
 from memserver.wiring.database import DatabaseUrls, database_urls
 from memserver.wiring.providers import (
     Models,
     OtherEmbedders,
     check_addresses,
-    configured_mcp_servers,
     embedding_model,
     make_embedder,
 )
+from memserver.wiring.telemetry import make_recorder
+from memserver.wiring.tools import configured_mcp_servers, python_tools, registry
 
 SHORTEST_IDLE = 10
 """Seconds that a transaction may be idle, however short a lease is: a busy machine may take them."""
@@ -225,22 +224,26 @@ async def assemble(
     database = _database(app_url, settings)
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     webhooks = WebhookSender(settings.tool_networks)
+    metrics = make_recorder(settings)
+    models.observe(metrics)
     mcp = McpConnections(database, configured_mcp_servers(settings), settings.tool_networks)
     deps = TurnDependencies(
         database=database,
         models=models,
         archival=archival,
         recall=_recall(settings, embedder),
-        tools=_registry(settings, tools, webhooks, mcp),
+        tools=registry(settings, tools, webhooks, mcp),
         prompts=Prompts(settings.prompts_dir),
         events=EventBus(),
         limits=_limits(settings),
         summary_model=settings.summary_model,
         summary_method=settings.summary_method,
         clock=clock,
+        metrics=metrics,
     )
     async with _open(database, webhooks, others), _running(settings, deps, mcp) as services:
         yield services
+    await asyncio.to_thread(metrics.close)
 
 
 @asynccontextmanager
@@ -260,7 +263,13 @@ async def _running(
     )
     handlers = job_handlers(deps, upkeep, ingesting, settings)
     handlers |= TimerJob(database, conversation, worker).handlers
-    jobs = JobRunner(database, handlers, at_once=settings.jobs_at_once, lease_seconds=lease_seconds)
+    jobs = JobRunner(
+        database,
+        handlers,
+        at_once=settings.jobs_at_once,
+        lease_seconds=lease_seconds,
+        metrics=deps.metrics,
+    )
     idempotency = IdempotencyKeys(
         database, lease_seconds=lease_seconds, lifetime=settings.idempotency_seconds
     )
@@ -307,15 +316,6 @@ async def _open(database: Database, *others: Closing) -> AsyncIterator[None]:
         await database.close()
 
 
-def _registry(
-    settings: Settings, tools: Sequence[RunnableTool], webhooks: WebhookSender, mcp: McpConnections
-) -> ToolRegistry:
-    # Too small to think is too small for more after an answer.
-    ours = [*memory_tools(more_after_answer=not settings.llm_thought_last), schedule_tool()]
-    style = SpecStyle(settings.llm_thought_last, settings.llm_longest_text)
-    return ToolRegistry([*ours, *tools], style, webhooks, mcp)
-
-
 def _limits(settings: Settings) -> Limits:
     return Limits(
         max_steps=settings.max_steps,
@@ -342,12 +342,6 @@ def _upkeep(settings: Settings, database: Database, archival: ArchivalStorage) -
     return VectorUpkeep(database, archival.embedder_of, index_memory=settings.vector_index_memory)
 
 
-def python_tools(settings: Settings) -> list[RunnableTool]:
-    """The Python functions that packages bring as tools. Raises SetupError, with file and line."""
-    ours = [*memory_tools(), schedule_tool()]
-    return load_tools(settings.tools, taken=[tool.spec.name for tool in ours])
-
-
 def job_handlers(
     deps: TurnDependencies, upkeep: VectorUpkeep, ingesting: DocumentStore, settings: Settings
 ) -> dict[str, Handler]:
@@ -365,6 +359,7 @@ def job_handlers(
         documents.JOB: ingesting.run,
         **upkeep.handlers(),
         languages.JOB: partial(relex, deps.database),
+        event_delivery.JOB: EventDelivery(deps.database, deps.tools.webhooks).run,
     }
 
 

@@ -1,15 +1,19 @@
-"""The commands `eval list` and `eval show`: what can be run, and what each task needs."""
+"""The commands `eval list` and `eval show`: what can be run, what each task needs, and an example of it."""
 
 from typing import Annotated
 
+import anyio
 import typer
 
 from memserver.cli.console import console, print_json, print_table
 from memserver.cli.options import JsonOption
+from memserver.errors import MemserverError
 from memserver.messages import JsonObject
 from memserver_evals.catalog import SYSTEMS, check_systems
+from memserver_evals.cli.examples import show_examples
+from memserver_evals.cli.options import DataOption, read_pairs
 from memserver_evals.tasks.catalog import TASKS
-from memserver_evals.tasks.registry import TaskEntry, find_task
+from memserver_evals.tasks.registry import TaskEntry, TaskOptions, find_task
 
 
 def list_tasks(as_json: JsonOption = False) -> None:
@@ -42,9 +46,14 @@ def list_tasks(as_json: JsonOption = False) -> None:
 
 def show_task(
     task: Annotated[str, typer.Argument(help="As `eval list` names it.")],
+    data: DataOption = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="As for a run: key=value; repeatable.")
+    ] = None,
+    examples: Annotated[int, typer.Option(min=0, help="How many are shown.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a task: what it measures, what it needs, its own options."""
+    """Show a task: what it measures, what it needs, its own options, who can play it, and an example's prompt."""
     entry = find_task(TASKS, task)
     if as_json:
         print_json(_as_json(entry))
@@ -53,14 +62,18 @@ def show_task(
     needs = "".join(f"\n  {each}" for each in entry.needs) or " nothing, it makes its own data"
     console.print(f"Needs:{needs}")
     if entry.needs:
-        console.print(
-            "  (in the folder of --data or MEMSERVER_DATA; see memserver_evals/README.md)"
-        )
-    console.print(f"Systems: {', '.join(check_systems(['all'], entry))}\n")
+        console.print("  (--data or MEMSERVER_DATA says where; see memserver_evals/README.md)")
+    systems = [(name, SYSTEMS[name][1]) for name in check_systems(["all"], entry)]
+    print_table(("--system", "is"), systems, sentences=("is",), title="Systems")
     options = list(entry.options.items())
     print_table(
         ("--set", "is"), options, sentences=("is",), title="Options", empty="It has no options."
     )
+    try:
+        made = entry.make(TaskOptions(data, extra=read_pairs("--set", set_ or ())))
+        anyio.run(show_examples, made, examples)
+    except MemserverError as error:
+        console.print(f"No example: {error.message} {error.hint}")
     console.print(f"memserver eval {entry.name} --limit 3 runs three examples of it.")
 
 

@@ -126,7 +126,7 @@ def run(entry: TaskEntry, given: RunOptions) -> None:
     task_options = given.for_task()
     options = given.for_systems()
     task = entry.make(task_options)
-    examples = sample([each.id for each in task.examples()], given.limit, given.seed)
+    examples = sample(task, given.limit, given.seed)
     out = given.out or RUNS / f"{entry.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     with ExitStack() as stack:
         settings = Settings()
@@ -146,6 +146,7 @@ def run(entry: TaskEntry, given: RunOptions) -> None:
         done = sum(job in folder.done for job in jobs)
         console.print(f"{out}: {len(jobs)} to play, {done} of them done.")
         if done < len(jobs):
+            folder.note_start(given.command(entry.name, systems))
             servers = own_servers(settings, systems, given.url, given.database_url)
             addresses = stack.enter_context(servers)
             plan = Plan(

@@ -1,9 +1,10 @@
 """The options of `memserver eval`, each declared once."""
 
 import json
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,10 @@ from memserver_evals.tasks.registry import TaskOptions, find_task
 from memserver_evals.wiring import SystemOptions
 
 DataOption = Annotated[
-    Path | None, typer.Option(envvar="MEMSERVER_DATA", help="The folder with the data.")
+    Path | None,
+    typer.Option(
+        envvar="MEMSERVER_DATA", help="The folder with the data; of the task own the file."
+    ),
 ]
 JudgeUrlOption = Annotated[str | None, typer.Option(help="An endpoint that judges (…/v1).")]
 JudgeModelOption = Annotated[str | None, typer.Option(help="Its model.")]
@@ -120,8 +124,20 @@ class RunOptions:
     def judge(self) -> JudgeOptions:
         return JudgeOptions(self.judge_url, self.judge_model, self.judge_key)
 
+    def command(self, task: str, systems: Sequence[str]) -> str:
+        """The command that runs the same, as a shell takes it; without secrets."""
+        words = ["memserver", "eval", task, *(f"--system={name}" for name in systems)]
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name not in _NOT_SHOWN and value not in (one.default, None):
+                option = f"--{one.name.strip('_').replace('_', '-')}"
+                words += [
+                    f"{option}={each}" for each in (value if isinstance(value, list) else [value])
+                ]
+        return shlex.join(words)
+
     def for_task(self) -> TaskOptions:
-        return TaskOptions(self.data, self.seed, _pairs("--set", self.set_ or ()))
+        return TaskOptions(self.data, self.seed, read_pairs("--set", self.set_ or ()))
 
     def for_systems(self) -> SystemOptions:
         """Without how they speak, which depends on the model."""
@@ -139,7 +155,7 @@ class RunOptions:
     def _agent(self) -> JsonObject:
         """Values are JSON where they can be, so that 256 and true are what they look like."""
         options: JsonObject = {"reply_mode": "chat"} if self.reply_mode == "chat" else {}
-        for name, value in _pairs("--agent", self.agent or ()).items():
+        for name, value in read_pairs("--agent", self.agent or ()).items():
             try:
                 options[name] = json.loads(value)
             except ValueError:
@@ -147,7 +163,10 @@ class RunOptions:
         return options
 
 
-def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+_NOT_SHOWN = {"system", "api_key", "judge_key", "database_url"}
+
+
+def read_pairs(option: str, given: Sequence[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in given:
         name, separated, value = each.partition("=")

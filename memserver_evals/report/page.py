@@ -3,7 +3,8 @@
 import base64
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from memserver.messages import JsonObject
 from memserver_evals.report.plots import draw_all, families
 from memserver_evals.runs.results import Table, worst
-from memserver_evals.runs.run_folder import write_whole
+from memserver_evals.runs.run_folder import read_course, write_whole
 from memserver_evals.runs.runner import RunOutcome
 from memserver_evals.scoring.statistics import Estimate
 from memserver_evals.task import Exchange
@@ -35,7 +36,7 @@ def write_report(
         .get_template("page.html.j2")
         .render(
             manifest=manifest,
-            facts=_facts(manifest),
+            facts=[*_facts(manifest), *_course(folder)],
             table=outcome.table,
             windows=manifest.get("windows", {}),
             families=families(outcome.table),
@@ -73,6 +74,21 @@ def _facts(manifest: JsonObject) -> list[tuple[str, str]]:
         for name, value in manifest.items()
         if name not in hidden and value not in (None, {}, [], "")
     ]
+
+
+def _course(folder: Path) -> Iterator[tuple[str, str]]:
+    """When it was played, how long that took, by which command and where."""
+    course = read_course(folder)
+    if course is None:
+        return
+    began, ended = (f"{time:%-d %B %Y, %H:%M}" for time in (course.began, course.ended))
+    took = timedelta(seconds=round(course.seconds))
+    yield (
+        "played",
+        f"{began} to {ended} UTC, in {took}" if began != ended else f"{began} UTC, in {took}",
+    )
+    yield "command", " ; ".join(course.commands)
+    yield "machine", " ; ".join(course.machines)
 
 
 def _fact(value: object) -> str:

@@ -177,8 +177,8 @@ def read_rows(folder: Path) -> list[Row]:
 
 
 def worst(rows: Sequence[Row], system: str, score: str, count: int = 10) -> list[Row]:
-    """A system's examples with the lowest score, the lowest first; equal ones in the run's order."""
-    own = [row for row in rows if row.system == system and not math.isnan(row.scores[score])]
+    """A system's examples with the lowest score below 1, the lowest first; equal ones in the run's order."""
+    own = [row for row in rows if row.system == system and row.scores[score] < 1]
     return sorted(own, key=lambda row: row.scores[score])[:count]
 
 

@@ -3,16 +3,19 @@
 `manifest.json` says what is run; another run is refused the folder. `played.jsonl` has a line for each
 example that was played, with every prompt and answer. A line is on the disk before the example counts as
 done, and half a line at the end, which a kill leaves, is dropped. When all is played the lines are put
-into the run's order. `timings.jsonl` has what differs from run to run.
+into the run's order. `timings.jsonl` has what differs from run to run: when it was started, by which command,
+and the seconds of each example.
 """
 
 import asyncio
 import fcntl
 import json
 import os
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -71,8 +74,18 @@ class RunFolder:
             "system": record.job.system,
             "example": record.job.example,
             "seconds": round(seconds, 3),
+            "at": _now().isoformat(timespec="seconds"),
         }
-        self._timings.write(f"{dump(timing)}\n".encode())
+        self._time(timing)
+
+    def note_start(self, command: str) -> None:
+        """Keep when playing began, by which command, and where."""
+        machine = f"{platform.platform()}, {os.cpu_count()} CPUs"
+        began = _now().isoformat(timespec="seconds")
+        self._time({"began": began, "command": command, "machine": machine})
+
+    def _time(self, line: JsonObject) -> None:
+        self._timings.write(f"{dump(line)}\n".encode())
         self._timings.flush()
 
     def put_in_order(self, jobs: Sequence[Job]) -> list[PlayedRecord]:
@@ -80,6 +93,43 @@ class RunFolder:
         records = [self.done[job] for job in jobs]
         write_whole(self.path / PLAYED, "".join(f"{record.line()}\n" for record in records))
         return records
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """When a run was played, and how: `seconds` without the time between a stop and the next start."""
+
+    began: datetime
+    ended: datetime
+    seconds: float
+    commands: tuple[str, ...]
+    machines: tuple[str, ...]
+
+
+def read_course(path: Path) -> Course | None:
+    """What `timings.jsonl` says of a run; None of one by a version that kept less."""
+    lines = read_lines(path / TIMINGS, json.loads) if (path / TIMINGS).exists() else []
+    starts = [line for line in lines if "began" in line]
+    if not starts or "began" not in lines[0]:
+        return None
+    spans: list[tuple[datetime, datetime]] = []
+    for line in lines:
+        if "began" in line:
+            began = datetime.fromisoformat(line["began"])
+            spans.append((began, began))
+        else:
+            spans[-1] = spans[-1][0], datetime.fromisoformat(line["at"])
+    return Course(
+        spans[0][0],
+        spans[-1][1],
+        sum((ended - began).total_seconds() for began, ended in spans),
+        tuple(dict.fromkeys(line["command"] for line in starts)),
+        tuple(dict.fromkeys(line["machine"] for line in starts)),
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 @contextmanager
@@ -149,23 +199,36 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _check_manifest(path: Path, manifest: JsonObject) -> None:
-    """Write it into a new folder; in an old one it must be the same."""
+    """Write it into a new folder; in an old one it must be the same, or of more examples. Raises Conflict."""
     if not (path / MANIFEST).exists():
         if (path / PLAYED).exists():
             raise InvalidInput(f"{path} has a {PLAYED}, but no {MANIFEST}.")
-        write_whole(path / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        _write_manifest(path, manifest)
         return
     old = read_manifest(path)
     new = json.loads(json.dumps(manifest))
     changed = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-    if changed:
+    if changed and set(changed) <= {"limit", "examples"}:
+        before, after = set(old["examples"]), set(new["examples"])
+        if not before <= after:
+            raise Conflict(
+                f"{path} has {len(before)} examples, {len(before - after)} of which are not among the "
+                f"{len(after)} of this command: a run only grows.",
+                hint="Raise --limit or leave it out, or name another folder.",
+            )
+        _write_manifest(path, manifest)
+    elif changed:
         what = "; ".join(
             f"{name} was {_short(old.get(name))}, now {_short(new.get(name))}" for name in changed
         )
         raise Conflict(
             f"{path} is the folder of another run: {what}.",
-            hint="Go on with the same options, or name another folder.",
+            hint="Use the same options, or name another folder.",
         )
+
+
+def _write_manifest(path: Path, manifest: JsonObject) -> None:
+    write_whole(path / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
 def _short(value: object) -> str:

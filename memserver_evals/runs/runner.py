@@ -37,15 +37,26 @@ class RunOutcome:
     records: tuple[PlayedRecord, ...]
 
 
-def sample(ids: Sequence[str], limit: int | None, seed: int) -> list[str]:
-    """Which examples are played, in the task's order.
+def sample(task: Task[Any], limit: int | None, seed: int) -> list[str]:
+    """Which examples are played, in the task's order: of each group its share, as far as so few can have it.
 
-    A larger sample with the same seed holds the smaller one, so that a run can be compared with a longer one.
+    A larger sample with the same seed holds the smaller one, so that a run can grow.
     """
+    examples = task.examples()
+    ids = [each.id for each in examples]
     if limit is None or limit >= len(ids):
-        return list(ids)
-    drawn = sorted(ids, key=lambda each: hashlib.sha256(f"{seed}\0{each}".encode()).digest())
-    kept = set(drawn[:limit])
+        return ids
+    strata: dict[str, list[tuple[bytes, str]]] = {}
+    for each in examples:
+        groups = {name: value for name, value in task.groups(each).items() if name != "cluster"}
+        drawn = hashlib.sha256(f"{seed}\0{each.id}".encode()).digest()
+        strata.setdefault(repr(groups), []).append((drawn, each.id))
+    ranked = [
+        ((rank + 0.5) / len(stratum), drawn, id_)
+        for stratum in strata.values()
+        for rank, (drawn, id_) in enumerate(sorted(stratum))
+    ]
+    kept = {id_ for *_, id_ in sorted(ranked)[:limit]}
     return [each for each in ids if each in kept]
 
 

@@ -20,4 +20,5 @@ def folder(tmp_path: Path) -> Path:
         [{"id": "k", "nesting_level": 1, "indices": [0, 1], "query_key": "a", "answer": "d"}],
     )
     rows.document(tmp_path / "nested_kv_base.json", {"kv_pairs": [["a", "b"], ["c", "d"]]})
+    rows.lines(tmp_path / "own.jsonl", [rows.own()])
     return tmp_path

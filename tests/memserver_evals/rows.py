@@ -26,6 +26,15 @@ def said(*texts: str, first: str = "A") -> list[dict[str, str]]:
     return [{"speaker": sides[turn % 2], "text": text} for turn, text in enumerate(texts)]
 
 
+def own(**fields: Any) -> dict[str, Any]:
+    return {
+        "messages": [{"role": "user", "content": "I like tea."}],
+        "question": "What do I like?",
+        "answer": "tea",
+        **fields,
+    }
+
+
 def msc(name: str = "made_0", **fields: Any) -> dict[str, Any]:
     return {
         "id": name,

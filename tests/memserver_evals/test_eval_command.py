@@ -18,7 +18,7 @@ from tests.support.server import OneDatabase
 
 SMALL = ("--set", "each=2", "--set", "pairs=8")
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-SAME = ("played.jsonl", "examples.jsonl", "results.json", "report.html", "manifest.json")
+SAME = ("played.jsonl", "examples.jsonl", "results.json", "manifest.json")
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -137,19 +137,37 @@ def test_a_run_is_gone_on_with_and_another_one_refused_its_folder(
         assert files(out) == before
 
 
-def test_a_sample_is_fixed_and_a_larger_one_holds_it(
+def test_a_run_grows_with_its_limit_over_all_groups_and_the_report_says_how_it_was_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    out = tmp_path / "run"
+    asked = ("nested-kv", "--system", "full", *SMALL, "--out", str(out), "--judge-key", "s3cret")
     with endpoints(echo, monkeypatch, tmp_path):
-        for limit in ("3", "6"):
-            asked = ("nested-kv", "--system", "full", "--limit", limit, *SMALL)
-            assert evaluate(*asked, "--out", str(tmp_path / limit)).error is None
-    three, six = (
-        {row["example"] for row in lines(tmp_path / limit / "examples.jsonl")}
-        for limit in ("3", "6")
+        assert evaluate(*asked, "--limit", "5").error is None
+        three = lines(out / "examples.jsonl")
+        grown = evaluate(*asked, "--limit", "7")
+        assert grown.error is None, grown.output
+        assert "7 to play, 5 of them done" in grown.output
+        before = (files(out), (out / "timings.jsonl").read_bytes())
+        smaller = evaluate(*asked, "--limit", "6")
+        other = evaluate(*asked, "--limit", "9", "--seed", "1")
+    assert [row["groups"]["level"] for row in three] == [0, 1, 2, 3, 4]
+    assert {row["example"] for row in three} < {
+        row["example"] for row in lines(out / "examples.jsonl")
+    }
+    assert isinstance(smaller.error, Conflict)
+    assert smaller.error.message == (
+        f"{out} has 7 examples, 1 of which are not among the 6 of this command: a run only grows."
     )
-    assert len(three) == 3
-    assert three < six
+    assert isinstance(other.error, Conflict)
+    assert (files(out), (out / "timings.jsonl").read_bytes()) == before
+    page = (out / "report.html").read_text(encoding="utf-8")
+    for limit in (5, 7):
+        assert f"memserver eval nested-kv --system=full --limit={limit} --set=each=2" in page
+    assert re.search(r"<dt>played</dt><dd>\d+ \w+ 20\d\d, \d\d:\d\d .*UTC, in \d:\d\d:\d\d", page)
+    assert "<dt>model</dt><dd>name scripted, window" in page
+    assert " CPUs</dd>" in page
+    assert "s3cret" not in page
 
 
 def test_two_systems_are_compared_on_the_same_examples(

@@ -13,7 +13,7 @@ from starlette.routing import Route
 from memserver.errors import BadData, InvalidInput
 from memserver.testing.scripted_rules import echo
 from memserver_evals.report.plots import families
-from memserver_evals.runs.results import Row, tabulate
+from memserver_evals.runs.results import Row, tabulate, worst
 from memserver_evals.runs.searches import Searches, SearchMeans
 from tests.memserver_evals import rows
 from tests.memserver_evals.support import endpoints, evaluate, means, results
@@ -159,6 +159,15 @@ def test_answers_are_labelled_by_hand_and_the_judges_compared_with_the_labels(
 
 
 # --- curves
+
+
+def test_the_worst_examples_are_none_that_are_right() -> None:
+    scores = {"right": 1.0, "half": 0.5, "wrong": 0.0, "unscored": float("nan")}
+    rows_ = [
+        Row("s", name, {}, name, {"accuracy": value}, 1.0, "a", 1, 1)
+        for name, value in scores.items()
+    ]
+    assert [row.example for row in worst(rows_, "s", "accuracy")] == ["wrong", "half"]
 
 
 class Measured:

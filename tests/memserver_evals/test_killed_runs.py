@@ -21,7 +21,6 @@ SAME = (
     "played.jsonl",
     "examples.jsonl",
     "results.json",
-    "report.html",
     "scores.png",
     "by-level.png",
 )

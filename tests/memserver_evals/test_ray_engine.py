@@ -10,7 +10,7 @@ from tests.memserver_evals.support import endpoints, evaluate
 from tests.support.nightly import NIGHTLY
 from tests.support.server import OneDatabase
 
-SAME = ("played.jsonl", "examples.jsonl", "results.json", "manifest.json", "report.html")
+SAME = ("played.jsonl", "examples.jsonl", "results.json", "manifest.json")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memserver.local.postgres.process import find_postmaster
-from tests.support.processes import client, eventually, holding_model, server, show
+from tests.support.processes import client, command, eventually, holding_model, server, show
 from tests.support.servers import ServerProcess, settings_for
 
 pytestmark = pytest.mark.slow
@@ -17,18 +17,23 @@ HEALTHY_SECONDS = 3.0
 TRIES = 3
 
 
-async def test_agents_and_their_history_outlive_the_server_and_its_postgres_ends_with_it(
+async def test_agents_and_their_history_outlive_the_server_and_come_back_from_a_backup(
     folder: Path, echo: ServerProcess
 ) -> None:
     settings = settings_for(echo.url, home=folder)
+    moved = settings_for(echo.url, home=folder / "other")
     with server(folder, settings) as first:
         async with client(first) as user:
             agent = await user.create_agent()
             await user.say(agent, "hello")
+            made = await asyncio.to_thread(command, folder, settings, "backup", "b.dump")
+            await user.say(agent, "too late")
         assert find_postmaster(folder / "postgres" / "data") is not None
         assert await asyncio.to_thread(first.terminate) == 0
     assert find_postmaster(folder / "postgres" / "data") is None
-    with server(folder, settings) as second:
+    restored = await asyncio.to_thread(command, folder, moved, "restore", "b.dump")
+    assert (made.returncode, restored.returncode) == (0, 0), made.stderr + restored.stderr
+    with server(folder, moved) as second:
         async with client(second) as user:
             before = await user.history(agent)
             assert await user.say(agent, "again") == "echo: again"

@@ -35,6 +35,19 @@ async def test_fifty_messages_at_once_to_two_worker_processes_are_answered_in_on
             agent = await user.create_agent()
             answers = await asyncio.gather(*(user.post(agent, text) for text in texts))
             history = await user.history(agent)
+            measured = (await user.http.get("/metrics")).text
+    # Both processes' turns, whichever of them is asked, and their requests to the model.
+    assert (
+        'memserver_turn_duration_seconds_count{memserver_stop_reason="message_sent"} 50.0'
+        in measured
+    )
+    model = (
+        'gen_ai_operation_name="chat",gen_ai_provider_name="openai",gen_ai_request_model="scripted"'
+    )
+    assert (
+        f'gen_ai_client_operation_duration_seconds_count{{error_type="",{model}}} 50.0' in measured
+    )
+    assert f'gen_ai_client_token_usage_count{{{model},gen_ai_token_type="output"}} 50.0' in measured
     assert [answer.status_code for answer in answers] == [200] * 50
     assert [answer.json()["text"] for answer in answers] == [f"echo: {text}" for text in texts]
     asked = [

@@ -44,6 +44,7 @@ READ = (
     "cors_origins",
     "trusted_proxies",
     "root_path",
+    "metrics",
 )
 """Settings that the application itself reads. It gets no others: a test would notice that it reads one more."""
 _idle: dict[str, list[tuple[FastAPI, Exchanged]]] = defaultdict(list)

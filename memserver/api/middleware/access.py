@@ -40,10 +40,10 @@ from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.wire.keys import Scope as KeyScope
 from memserver.wiring.services import Services
 
-READY = "/v1/ready"
+READY, METRICS = "/v1/ready", "/metrics"
 OPEN = frozenset({"/", "/v1/health", READY, "/openapi.json", "/docs", *ASSETS})
 """Paths that need no key."""
-ADMIN = ("/v1/keys", "/v1/tenants")
+ADMIN = ("/v1/keys", "/v1/tenants", METRICS)
 """Paths, with all below them, that need the scope admin."""
 MCP = "/mcp"
 """Where other agents use the memories. What a call changes needs the scope write, which its tool looks at."""
@@ -117,8 +117,11 @@ class Access:
         rate_limit: RateLimit,
         most_bytes: BodyLimits,
         trusted_origins: list[str],
+        *,
+        open_metrics: bool = False,
     ) -> None:
         self._app = app
+        self._open_metrics = open_metrics
         self._rate_limit = rate_limit
         self._most_bytes = most_bytes
         self._trusted_origins = trusted_origins
@@ -140,6 +143,8 @@ class Access:
         headers = read_headers(scope)
         path = route_path(scope)
         wanted = required_scope(scope["method"], path)
+        if path == METRICS and self._open_metrics:
+            wanted = None
         if path == MCP:
             self._check_origin(scope, headers)
         if path == READY:

@@ -1,4 +1,4 @@
-"""A request's id, and its line in the log."""
+"""A request's id, its line in the log, and how long it takes."""
 
 import logging
 import re
@@ -9,10 +9,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memserver.telemetry import ids
 from memserver.telemetry.logs import ACCESS
+from memserver.telemetry.metrics import REQUEST
 
 REQUEST_ID = "X-Request-Id"
 _HEADER = REQUEST_ID.lower().encode()
 _USABLE = re.compile(rb"[A-Za-z0-9._-]{1,100}")
+METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 logger = logging.getLogger(ACCESS)
 
 
@@ -42,8 +44,21 @@ class RequestLog:
             try:
                 await self._app(scope, receive, sending)
             finally:
+                seconds = perf_counter() - start
+                _measure(scope, status, seconds)
                 if logger.isEnabledFor(logging.INFO):
-                    _log(scope, status, perf_counter() - start)
+                    _log(scope, status, seconds)
+
+
+def _measure(scope: Scope, status: int, seconds: float) -> None:
+    services = getattr(scope["app"].state, "services", None)
+    if services is not None:
+        route = getattr(scope.get("route"), "path_format", "")  # none: there is no such path
+        if scope["path"].startswith("/v1/") and route:
+            route = f"/v1{route}"  # it knows nothing of the router that has included it
+        method = scope["method"] if scope["method"] in METHODS else "_OTHER"
+        labels = (method, route, str(status))
+        services.deps.metrics.record(REQUEST, seconds, *labels)
 
 
 def _log(scope: Scope, status: int, seconds: float) -> None:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memserver.agent.endings import as_json
 from memserver.agent.events import QueuedTurn
-from memserver.api.errors import DOCUMENTED, STATUS
+from memserver.api.errors import DOCUMENTED, STATUS, documented
 from memserver.api.paths import route_path
 from memserver.errors import AgentWaits, ContextOverflow, MemserverError
 from memserver.messages import JsonObject
@@ -50,8 +50,8 @@ class OpenAIErrorResponse(BaseModel):
 
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {**documented, "model": OpenAIErrorResponse}
-    for status, documented in DOCUMENTED.items()
+    status: documented(ours["description"], OpenAIErrorResponse)
+    for status, ours in DOCUMENTED.items()
 }
 
 

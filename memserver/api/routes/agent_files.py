@@ -20,6 +20,7 @@ from memserver.agent_files.export import Contents, Export
 from memserver.agent_files.ingest import AgentImporter, Imported, ImportOptions
 from memserver.agent_files.tool_grants import ToolGrants
 from memserver.api.dependencies import AgentId, CallerDep, ServicesDep, TenantDep
+from memserver.api.errors import documented
 from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replay
 from memserver.api.schemas.agents import UniqueName
@@ -31,7 +32,6 @@ from memserver.storage.idempotency import Claim, KeptAnswer
 from memserver.storage.inbox import NewMessage
 from memserver.text import clean
 from memserver.wire.agents import ImportedAgent
-from memserver.wire.base import ErrorResponse
 from memserver.wiring.services import Services
 
 router = Router(prefix="/agents", tags=["moving agents"])
@@ -75,8 +75,8 @@ async def export_agent(
     status_code=201,
     response_model=ImportedAgent,
     responses={
-        413: {"model": ErrorResponse, "description": "The file is larger than the server takes."},
-        415: {"model": ErrorResponse, "description": "It is no agent file."},
+        413: documented("The file is larger than the server takes."),
+        415: documented("It is no agent file."),
     },
     openapi_extra=BODY,
 )

@@ -15,6 +15,7 @@ from memserver.api.dependencies import (
     ServicesDep,
     TenantDep,
 )
+from memserver.api.errors import documented
 from memserver.api.json_body import Router
 from memserver.api.schemas.agents import Name
 from memserver.api.uploads import BODY, parse_metadata, read_upload
@@ -24,7 +25,7 @@ from memserver.storage import agents, collections, documents
 from memserver.storage.documents import Upload
 from memserver.text import clean
 from memserver.wire.archival import Document, DocumentText, UploadedDocument
-from memserver.wire.base import ErrorResponse, Page
+from memserver.wire.base import Page
 from memserver.wiring.services import Services
 
 router = Router(tags=["documents"])
@@ -50,8 +51,8 @@ class UploadQuery(BaseModel):
 About = Annotated[UploadQuery, Query()]
 ANSWERS: dict[int | str, dict[str, Any]] = {
     200: {"model": UploadedDocument, "description": "With `unique`: it is there already."},
-    413: {"model": ErrorResponse, "description": "The file is too large."},
-    415: {"model": ErrorResponse, "description": "A kind of file that is not read here."},
+    413: documented("The file is too large."),
+    415: documented("A kind of file that is not read here."),
 }
 
 
@@ -64,7 +65,7 @@ async def post_agent_document(
     tenant: TenantDep,
     about: About,
 ) -> UploadedDocument:
-    """Take a file into the agent's own collection: text, Markdown, HTML, PDF, DOCX or JSON Lines.
+    """Take a file into the agent's own collection: PDF, Office, HTML, e-mail, tables, text and more.
 
     The file is a form's part named `file`, or the body. When the answer comes it is stored, and nothing
     can lose it; its passages follow.

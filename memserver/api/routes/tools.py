@@ -1,8 +1,6 @@
 """Tools: those that a tenant registers, and those that an agent has."""
 
 import asyncio
-import secrets
-from base64 import b64encode
 from dataclasses import replace
 from typing import Annotated
 from uuid import UUID
@@ -27,7 +25,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.tools import Grant, NewDefinition
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.tools.outbound.addresses import check_url
-from memserver.tools.outbound.signing import SECRET_PREFIX
+from memserver.tools.outbound.signing import new_secret
 from memserver.tools.parameters import check_parameters
 from memserver.tools.registry import check_rules
 from memserver.tools.tool import RunnableTool
@@ -52,7 +50,7 @@ async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) ->
     secret = None
     if isinstance(new, WebhookIn):
         check_url(new.url, services.networks)
-        secret = new.secret or f"{SECRET_PREFIX}{b64encode(secrets.token_bytes(32)).decode()}"
+        secret = new.secret or new_secret()
     definition = NewDefinition(
         **new.model_dump(exclude={"secret"}),
         secret=secret,

@@ -40,6 +40,7 @@ document.addEventListener("htmx:load", (event) => {
 
 const turns = () => document.getElementById("turns");
 let queueStart = 0;
+let folds = new Map();
 
 function atEnd(list) {
   return list.scrollHeight - list.scrollTop - list.clientHeight < 160;
@@ -72,6 +73,11 @@ function greyEvicted() {
 function dropEvicted(event) {
   const shown = document.getElementById("memory");
   if (!shown || event.detail.target !== shown || event.detail.xhr.status !== 200) return;
+  if (shown.querySelector("form, .versions, .htmx-request")) {
+    event.detail.shouldSwap = false; // a section is being edited, or its history read
+    return;
+  }
+  folds = new Map([...shown.querySelectorAll("details[id]")].map((each) => [each.id, each.open]));
   const found = /data-queue-start="(\d+)"/.exec(event.detail.serverResponse);
   if (!found) return;
   let falling = 0;
@@ -87,14 +93,19 @@ function dropEvicted(event) {
 
 function refreshMemory() {
   const shown = document.getElementById("memory");
-  // Not while a section of it is being edited.
-  if (shown && !shown.querySelector("form")) htmx.trigger(shown, "refresh");
+  // Not while a section of it is being edited, or its history read.
+  if (shown && !shown.querySelector("form, .versions, .htmx-request")) htmx.trigger(shown, "refresh");
 }
 
 document.addEventListener("htmx:beforeSwap", (event) => dropEvicted(event));
 
 document.addEventListener("htmx:load", () => {
   const shown = document.getElementById("memory");
+  for (const [id, open] of shown ? folds : []) {
+    const each = document.getElementById(id);
+    if (each) each.open = open;
+  }
+  folds.clear();
   if (shown?.dataset.queueStart) queueStart = Number(shown.dataset.queueStart);
   greyEvicted();
 });

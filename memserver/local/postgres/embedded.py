@@ -27,7 +27,12 @@ from typing import Self
 
 from memserver.errors import SetupError
 from memserver.local.postgres.account import make_traversable
-from memserver.local.postgres.binaries import SHIPPED, PostgresPackage
+from memserver.local.postgres.binaries import (
+    SHIPPED,
+    PostgresBinaries,
+    PostgresPackage,
+    usable_binaries,
+)
 from memserver.local.postgres.cluster import OWN_SETTINGS, Cluster, locate_cluster, log_tail
 from memserver.local.postgres.process import PORT, find_postmaster
 
@@ -152,6 +157,12 @@ class EmbeddedPostgres:
         host = urllib.parse.quote(str(self._cluster.socket_directory), safe="")
         name, role = urllib.parse.quote(database, safe=""), urllib.parse.quote(user, safe="")
         return f"postgresql://{role}@/{name}?host={host}&port={PORT}"
+
+    def binaries(self) -> PostgresBinaries:
+        """The programs of its package, once acquired."""
+        if self._cluster is None:
+            raise RuntimeError("acquire() first: only then is it known where they run")
+        return usable_binaries(self._cluster.place, self._cluster.account, self._package)
 
     def log_tail(self, lines: int = 20) -> str:
         return log_tail(self._log, lines)

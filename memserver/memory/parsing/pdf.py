@@ -11,14 +11,14 @@ from memserver.errors import (
     DocumentEncrypted,
     DocumentWithoutText,
 )
-from memserver.memory.parsing.base import Parsed, TextSection, plain
+from memserver.memory.parsing.base import Parsed, SourceFile, TextSection, plain
 
 _HYPHEN = re.compile("[\x02\ufffe]\r?\n?")
 """How PDFium writes a hyphen at the end of a line: the word goes on."""
 _SHOWN_PAGES = 20
 
 
-def parse_pdf(content: bytes) -> Parsed:
+def parse_pdf(source: SourceFile) -> Parsed:
     """The text of all pages.
 
     Raises:
@@ -28,7 +28,7 @@ def parse_pdf(content: bytes) -> Parsed:
         DocumentWithoutText: its pages are images only.
     """
     try:
-        document = pypdfium2.PdfDocument(content)
+        document = pypdfium2.PdfDocument(source.content)
     except pypdfium2.PdfiumError as error:
         if error.err_code == raw.FPDF_ERR_PASSWORD:
             raise DocumentEncrypted(

@@ -26,8 +26,10 @@ class Sandbox:
     seconds: float = 120  # of time until its text must be there
     megabytes: int = 1024
 
-    async def parse(self, content: bytes, kind: Kind, language: str = "en") -> Parsed:
-        """A file's text with its sections and sentences.
+    async def parse(
+        self, content: bytes, kind: Kind, language: str = "en", charset: str = ""
+    ) -> Parsed:
+        """A file's text with its sections and sentences; what is known of it is as `SourceFile` says.
 
         Raises:
             DocumentError: one of its kinds says why the file can't be read.
@@ -37,10 +39,9 @@ class Sandbox:
             "-P",  # the working folder's modules are not ours
             "-m",
             "memserver.memory.parsing.worker",
-            kind,
-            language,
             str(self.megabytes * _MEGABYTE),
             str(int(self.seconds) + 1),
+            json.dumps({"kind": kind, "language": language, "charset": charset}),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -64,7 +65,8 @@ class Sandbox:
 
 def _failure(status: int, complaint: str) -> DocumentError:
     """Why a process ended that gave no answer."""
-    if "MemoryError" in complaint or status in {-signal.SIGXCPU, -signal.SIGKILL}:
+    lacks_memory = "MemoryError" in complaint or "memory allocation of" in complaint  # Rust's words
+    if lacks_memory or status in {-signal.SIGXCPU, -signal.SIGKILL}:
         return DocumentTooCostly("Reading the file takes too much memory or time.")
     last = complaint.strip().rpartition("\n")[2]
     return DocumentCorrupt(

@@ -8,16 +8,16 @@ import resource
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 from memserver.errors import DocumentError
-from memserver.memory.parsing.base import Kind
+from memserver.memory.parsing.base import SourceFile
 from memserver.memory.parsing.parse import parse
 
 
 def main() -> None:
-    """Read a file; the arguments are its kind, its language, bytes of memory and seconds of CPU."""
-    kind, language, memory, seconds = sys.argv[1:]
+    """Read a file; the arguments are bytes of memory, seconds of CPU, and what is known of the file, as JSON."""
+    memory, seconds, known = sys.argv[1:]
     _bound(
         {
             resource.RLIMIT_AS: int(memory),
@@ -28,7 +28,7 @@ def main() -> None:
     )
     answer: Mapping[str, Any]
     try:
-        parsed = parse(sys.stdin.buffer.read(), cast("Kind", kind), language)
+        parsed = parse(SourceFile(sys.stdin.buffer.read(), **json.loads(known)))
         answer = {"parsed": parsed.to_json()}
     except DocumentError as error:
         answer = _failure(error)

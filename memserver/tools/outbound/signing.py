@@ -7,11 +7,16 @@ import base64
 import binascii
 import hashlib
 import hmac
+import secrets
 import time
 from collections.abc import Mapping
 
 SECRET_PREFIX = "whsec_"
 TOLERANCE_SECONDS = 300
+
+
+def new_secret() -> str:
+    return f"{SECRET_PREFIX}{base64.b64encode(secrets.token_bytes(32)).decode()}"
 
 
 def sign(secret: str, delivery: str, at: int, body: bytes) -> dict[str, str]:

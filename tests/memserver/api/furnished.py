@@ -90,6 +90,8 @@ async def furnish(
     }
     if run_jobs:
         await server.run_jobs()
+    # A document's failure: none fails, so that nothing is sent there.
+    webhook = {"url": "https://example.org/of", "events": ["document.failed"]}
     remind = {"in_seconds": 3600, "text": f"of {tenant}"}
     # Every parameter of a path that names somebody's thing, wherever it occurs.
     ids = {
@@ -103,6 +105,7 @@ async def furnish(
         "tenant": tenant,
         "name": tool,
         "server_id": mcp_server["id"],
+        "webhook_id": (await post("webhooks", webhook))["id"],
         "call_id": calls["approved_call_id"],
         "model": agent,
         "response_id": f"resp_{UUID(agent).hex}_1",
@@ -125,6 +128,8 @@ def request_of(operation: Operation, names: Ids) -> Json:
     request = operation.request(names)
     if operation.name == "POST /v1/mcp-servers":
         request["json"]["url"] = names["mcp_url"]
+    if operation.name == "POST /v1/webhooks":  # which hears of nothing: nobody is there
+        request["json"]["events"] = ["document.failed"]
     if operation.path.endswith("/messages/delete"):
         request["json"]["positions"] = [1001]
     if operation.name in OPENAI:

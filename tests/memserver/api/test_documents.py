@@ -145,6 +145,27 @@ async def test_a_file_of_each_kind_becomes_passages_that_say_where_they_come_fro
     assert {"mine", "new"} <= set(found["tags"])
 
 
+async def test_the_charset_of_the_request_or_of_the_forms_part_counts(
+    database: OneDatabase,
+) -> None:
+    content = "Ėjau per ąžuolyną.".encode("cp1257")
+    kind = "text/plain; charset=windows-1257"
+    async with serving(database, ScriptedModel()) as server:
+        path = f"/v1/agents/{await server.create_agent()}/documents"
+        posted = [
+            await server.http.post(path, content=content, headers={"Content-Type": kind}),
+            await server.http.post(path, files={"file": ("a.txt", content, kind)}),
+            await server.http.post(path, content=content),
+        ]
+        await server.run_jobs()
+        ids = [answer.json()["id"] for answer in posted]
+        texts = [(await server.http.get(f"/v1/documents/{id}/text")).json()["text"] for id in ids]
+        warnings = [(await state(server, id))["warnings"] for id in ids]
+    assert texts[:2] == [content.decode("cp1257")] * 2
+    assert warnings[:2] == [[], []]
+    assert ["guessed" in warning for warning in warnings[2]] == [True]
+
+
 async def test_what_an_agent_finds_in_a_document_is_cited(database: OneDatabase) -> None:
     search = Call("archival_memory_search", {"query": "coins night", "request_heartbeat": True})
     async with serving(database, ScriptedModel([search, say("three coins")])) as server:

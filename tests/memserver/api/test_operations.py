@@ -28,6 +28,7 @@ def results(tmp_path: Path) -> Path:
     logged = [{"step": step, "loss": 1 / step, "epoch": step} for step in range(1, 1001)]
     lines = "\n".join(map(json.dumps, [*logged, {"step": 1000, "train_runtime": 3}]))
     write(folder / "actor", metrics__jsonl=lines + '\n{"step": 10', training__json={"rank": 16})
+    write(folder / "colbench", results__json={"tables": []})
     outside = tmp_path / "secret"
     write(outside, manifest__json={"task": "secret"}, results__json={})
     (folder / "link").symlink_to(outside, target_is_directory=True)
@@ -100,6 +101,7 @@ async def test_reports_are_read_as_they_were_written_and_nothing_outside_of_the_
         "locomo/monday": ("evaluation", True),
         "actor": ("training", False),
         "linked": ("evaluation", True),
+        "colbench": ("evaluation", True),
     }
     assert evaluation["content"] == SCORES
     assert evaluation["settings"] == {"task": "locomo"}

@@ -73,12 +73,12 @@ def clean() -> None:
 
 
 def test_an_installed_package_adds_a_command_or_a_group(install: Install, run: Run) -> None:
-    install("backup", ONE, "backup:app")
+    install("bucket", ONE, "bucket:app")
     install("zoo", SEVERAL, "zoo:app")
     listed = run("--help").stdout
     assert "Copy all agents to a bucket." in listed
     assert "Plans of a zoo." in listed
-    assert run("backup", "s3://x").stdout == "copied to s3://x\n"
+    assert run("bucket", "s3://x").stdout == "copied to s3://x\n"
     assert run("zoo", "feed").stdout == "fed\n"
     assert "No such command 'backpu'. Did you mean 'backup'?" in run("backpu").stderr
 
@@ -99,13 +99,13 @@ def test_a_broken_package_is_listed_with_the_reason_and_disturbs_no_other_comman
     install: Install, run: Run, code: str, target: str, why: str
 ) -> None:
     install("broken", code, target)
-    install("backup", ONE, "backup:app")
+    install("bucket", ONE, "bucket:app")
     listed = run("--help")
     assert listed.returncode == 0
     assert "Can't be used." in listed.stdout
     assert why in listed.stdout
     assert "Serve agents over HTTP." in listed.stdout
-    assert run("backup", "here").stdout == "copied to here\n"
+    assert run("bucket", "here").stdout == "copied to here\n"
     assert run("--version").stdout == f"memserver {__version__}\n"
     asked = run("broken")
     assert (asked.returncode, asked.stdout) == (1, "")

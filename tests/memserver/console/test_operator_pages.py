@@ -33,6 +33,10 @@ def results(tmp_path: Path) -> Path:
 
     write("before", manifest__json={"about": EVIL}, results__json=scores(0.4))
     write("after", manifest__json={"about": EVIL}, results__json=scores(0.6))
+    row = {"policy": "actor", "scores": {"success": {"mean": 0.31, "low": 0.2, "high": 0.4}}}
+    write(
+        "colbench", results__json={"tables": [{"split": "test", "mode": "greedy", "rows": [row]}]}
+    )
     write("actor", metrics__jsonl={"step": 1, f"loss {EVIL}": 0.5}, training__json={"base": EVIL})
     return tmp_path / "results"
 
@@ -84,6 +88,7 @@ async def test_the_operator_sees_load_models_and_runs_and_another_tenant_none_of
     runs = shown(await browser.open("/runs"))
     compared = shown(await browser.open("/runs/show?name=before&name=after"))
     training = shown(await browser.open("/runs/show?name=actor"))
+    policies = shown(await browser.open("/runs/show?name=colbench"))
     mixed = shown(await browser.open("/runs/show?name=actor&name=after"), 422)
     nothing = await browser.open("/models")  # a scripted model has no endpoint
     acme = await server.create_tenant("acme")
@@ -99,6 +104,8 @@ async def test_the_operator_sees_load_models_and_runs_and_another_tenant_none_of
     assert "+0.200" in compared
     assert "apart" in compared
     assert "<polyline" in training
+    assert "success (test, greedy)" in policies
+    assert "0.310" in policies
     assert "nothing to compare" in mixed
     assert nothing.status_code == 404
     for page in refused:
@@ -147,6 +154,6 @@ def test_a_prompt_is_read_in_every_form_that_endpoints_want() -> None:
     )
     first, second = read.messages
     assert first.text == "Look.\n[a picture, 26 characters as sent]"
-    assert (second.text, "tool_calls" in second.rest) == ("", True)
+    assert (second.text, second.preview, "tool_calls" in second.rest) == ("", "f {}", True)
     assert [name for name, _ in read.tools] == ["f"]
     assert json.loads(read.rest) == {"model": "m"}

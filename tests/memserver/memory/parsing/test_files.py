@@ -56,10 +56,11 @@ def children() -> list[int]:
 
 
 def placed(parsed: Parsed) -> list[tuple[str, str]]:
-    """Each section's heading with the text that stands there."""
-    starts = [*(section.start for section in parsed.sections), len(parsed.text)]
+    """The heading of each section, but for rows of tables, with the text that stands there."""
+    sections = [section for section in parsed.sections if section.row is None]
+    starts = [*(section.start for section in sections), len(parsed.text)]
     texts = [parsed.text[a:b].strip() for a, b in pairwise(starts)]
-    return [(section.heading, text) for section, text in zip(parsed.sections, texts, strict=True)]
+    return [(section.heading, text) for section, text in zip(sections, texts, strict=True)]
 
 
 async def test_a_pdf_gives_its_text_by_page():
@@ -176,6 +177,22 @@ async def test_text_is_read_in_its_encoding(encoding: str):
         (b"plain words", "", "text/markdown; charset=utf-8", "markdown"),
         (b"plain words", "", "", "text"),
         (b"[1, 2]\n[3]", "", "", "text"),
+        (b"# a comment\nx = 1\n", "a.py", "", "code"),
+        (b"# a comment\n\nx: 1\n", "a.yaml", "text/plain", "code"),
+        (b"#!/bin/sh\n# a comment\n\nls\n", "", "", "code"),
+        (b"# a comment\n# more\nx = 1\n", "", "", "text"),
+        (b"all:\n\ttrue\n", "Makefile", "", "code"),
+        (HTML.encode(), "page.php", "", "code"),
+        (b"The signature of a PDF is %PDF-1.7, and obj begins one.", "", "", "text"),
+        (b"%PDF- is how a PDF begins.", "notes.txt", "", "text"),
+        (b"rubbish\n" + file("two_pages.pdf"), "", "", "pdf"),
+        (zipped("a/word/document.xml.txt", "word/document.xml"), "a.zip", "", "docx"),
+        (zipped("[Content_Types].xml", "word/document2.xml"), "", "", "docx"),
+        (b"BZh is a word, as GIF89a is.", "", "", "text"),
+        (b"<!-- a comment -->\n# Title\n\ntext", "a.md", "", "markdown"),
+        ("﻿# Title\n\ntext".encode(), "", "", "markdown"),
+        ("# Title\n\ntext".encode("utf-16"), "", "", "markdown"),
+        (b"See [this](https://a.example).\n\n- one\n- two\n", "", "", "markdown"),
     ],
 )
 def test_the_kind_is_what_the_content_says(
@@ -206,8 +223,13 @@ def test_the_kind_is_what_the_content_says(
             "password",
         ),
         (OLE, "a.doc", UnsupportedDocument, "2007"),
-        (zipped("xl/workbook.xml"), "a.xlsx", UnsupportedDocument, "Excel"),
+        (zipped("xl/workbook.xml"), "a.xlsx", DocumentCorrupt, "spreadsheet is damaged"),
         (zipped("x"), "a.zip", UnsupportedDocument, "ZIP"),
+        (zipped("docs/word/document.xml"), "a.zip", UnsupportedDocument, "ZIP"),
+        (OLE + "WordDocument".encode("utf-16-le"), "a.doc", UnsupportedDocument, "Word file"),
+        (OLE + "__substg1.0_".encode("utf-16-le"), "a.msg", UnsupportedDocument, "Outlook"),
+        (b"\x1f\x8b\x08\0\0", "a.gz", UnsupportedDocument, "gzip"),
+        (b"PK\x03\x04" + bytes(50), "a.docx", DocumentCorrupt, "end is missing"),
         (b"\x89PNG\r\n", "a.png", UnsupportedDocument, "PNG"),
         (bytes(range(256)) * 100, "a.bin", UnsupportedDocument, "binary"),
         (file("scanned.pdf"), "a.pdf", DocumentWithoutText, "2 pages are images"),
@@ -240,9 +262,12 @@ def test_a_file_is_looked_at_in_no_time_whatever_it_holds():
         b"PK\x03\x04" + b"a" * 1_000_000 + b"xl/workbook.xml",
         b"{" * 1_000_000,
         b"#" * 1_000_000,
+        b"a" * 2_000_000 + b"\xe9",
+        b"[" * 1_000_000,
+        b"From:\n" * 200_000,
     ):
-        with contextlib.suppress(UnsupportedDocument):
-            assert detect(content) in {"text", "html"}
+        with contextlib.suppress(UnsupportedDocument, DocumentCorrupt):
+            assert detect(content) in {"text", "html", "email"}
 
 
 async def test_short_sentences_are_taken_together_and_too_many_records_are_refused():

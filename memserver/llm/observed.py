@@ -1,0 +1,93 @@
+"""A model whose requests are measured."""
+
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import TypeVar
+
+from opentelemetry.trace import Span, SpanKind
+from typing_extensions import override
+
+from memserver.errors import ModelError, ModelNotFound
+from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
+from memserver.messages import Prompt, TokenUsage, ToolSpecs
+from memserver.telemetry.metrics import FIRST_TEXT, MODEL, MODEL_TOKENS, Recorder
+from memserver.telemetry.spans import span
+
+_Answer = TypeVar("_Answer", Reply, Written)
+CHAT, PROVIDER = "chat", "openai"
+"""By OpenTelemetry's conventions: the operation, and whose API the endpoint speaks."""
+
+
+class ObservedModel(ModelDecorator):
+    """Records how long requests take, and their tokens, also of those that failed but cost some."""
+
+    def __init__(self, inner: ChatModel, recorder: Recorder) -> None:
+        super().__init__(inner)
+        self._recorder = recorder
+
+    @override
+    async def call_tool(
+        self, prompt: Prompt, tools: ToolSpecs, *, max_tokens: int, on_text: TextSink | None = None
+    ) -> Reply:
+        return await self._observe(
+            lambda sink: self.inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
+            on_text,
+        )
+
+    @override
+    async def write(
+        self, prompt: Prompt, *, max_tokens: int, on_text: TextSink | None = None
+    ) -> Written:
+        return await self._observe(
+            lambda sink: self.inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text
+        )
+
+    async def _observe(
+        self, ask: Callable[[TextSink | None], Awaitable[_Answer]], on_text: TextSink | None
+    ) -> _Answer:
+        start, first = perf_counter(), 0.0
+        name = self.inner.name
+        record = self._recorder.record
+
+        def hear(text: str) -> None:
+            nonlocal first
+            if not first:
+                first = perf_counter()
+                record(FIRST_TEXT, first - start, CHAT, PROVIDER, name)
+            assert on_text is not None
+            on_text(text)
+
+        failure, usage = "", TokenUsage()
+        asked = {"gen_ai.operation.name": CHAT, "gen_ai.provider.name": PROVIDER}
+        try:
+            with span(CHAT, asked, kind=SpanKind.CLIENT) as traced:
+                answer = await ask(None if on_text is None else hear)
+                name, usage = self.inner.name, answer.usage
+                if traced.is_recording():
+                    _describe(traced, name, usage)
+        except ModelError as error:
+            failure, usage = error.code, getattr(error, "usage", usage)
+            if isinstance(error, ModelNotFound):
+                name = ""  # whatever somebody has named
+            raise
+        else:
+            return answer
+        finally:
+            record(MODEL, perf_counter() - start, CHAT, PROVIDER, name, failure)
+            for kind, tokens in (
+                ("input", usage.prompt_tokens),
+                ("output", usage.completion_tokens),
+            ):
+                if tokens:
+                    record(MODEL_TOKENS, tokens, CHAT, PROVIDER, name, kind)
+
+
+def _describe(traced: Span, model: str, usage: TokenUsage) -> None:
+    traced.update_name(f"{CHAT} {model}")
+    traced.set_attributes(
+        {
+            "gen_ai.request.model": model,
+            "gen_ai.usage.input_tokens": usage.prompt_tokens,
+            "gen_ai.usage.output_tokens": usage.completion_tokens,
+        }
+    )

@@ -1,0 +1,138 @@
+"""EPUB, RTF and notebooks: texts with headings."""
+
+import io
+import json
+import posixpath
+import re
+import zipfile
+import zlib
+from itertools import groupby
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+from striprtf.striprtf import rtf_to_text
+
+from memserver.errors import DocumentCorrupt, DocumentEncrypted
+from memserver.memory.parsing.base import Parsed, SourceFile, plain
+from memserver.memory.parsing.building import TextBuilder
+from memserver.memory.parsing.encoding import decode
+from memserver.memory.parsing.markup import html_to_markdown, markdown_sections, markdown_table
+
+_LONGEST_CHAPTER = 20_000_000  # bytes
+_OUTLINE = re.compile(r"\\outlinelevel(\d)(?=[\\ ])(?![^{}]*;})")
+_NOTE = re.compile(
+    r"(?:\\\*)?\\footnote(?![a-z])"
+)  # which would be left out with what stands in it
+_HASHES = re.compile(r"^(#+)\s+", re.MULTILINE)
+_CODEPAGE = re.compile(rb"\\ansicpg(\d{3,5})")
+
+
+def parse_epub(source: SourceFile) -> Parsed:
+    """The chapters in their order; what it says of itself becomes metadata."""
+    builder = TextBuilder(source.language)
+    try:
+        with zipfile.ZipFile(io.BytesIO(source.content)) as book:
+            _read_book(book, builder)
+    except (ElementTree.ParseError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise DocumentCorrupt(f"The EPUB is damaged: {error}.") from error
+    return builder.build()
+
+
+def _read_book(book: zipfile.ZipFile, builder: TextBuilder) -> None:
+    root = _xml(book, "META-INF/container.xml").find(".//{*}rootfile")
+    package = "" if root is None else root.get("full-path", "")
+    tree = _xml(book, package)
+    builder.metadata |= {
+        name: found.text.strip()
+        for name, tag in (("title", "title"), ("author", "creator"), ("date", "date"))
+        if (found := tree.find(f".//{{*}}metadata/{{*}}{tag}")) is not None and found.text
+    }
+    files = {item.get("id"): item.get("href", "") for item in tree.iterfind(".//{*}item")}
+    locked = _locked(book)
+    for reference in tree.iterfind(".//{*}itemref"):
+        href = unquote(files.get(reference.get("idref"), ""))
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(package), href))
+        if path in locked:
+            raise DocumentEncrypted(
+                "The book is protected against copying (DRM).", hint="Send one without it."
+            )
+        if path not in book.namelist():
+            builder.warnings.append(f"The chapter {href[:200]} is missing in the file.")
+            continue
+        chapter = decode(_start(book, path))
+        text = plain(html_to_markdown(chapter.text, without_title=True))
+        builder.add_document(Parsed(text, markdown_sections(text), warnings=chapter.warnings))
+
+
+def _locked(book: zipfile.ZipFile) -> set[str]:
+    if (name := "META-INF/encryption.xml") not in book.namelist():
+        return set()
+    references = _xml(book, name).iterfind(".//{*}CipherReference")
+    return {unquote(each.get("URI", "")) for each in references}
+
+
+def _xml(book: zipfile.ZipFile, name: str) -> ElementTree.Element:
+    return ElementTree.fromstring(_start(book, name))
+
+
+def _start(book: zipfile.ZipFile, name: str) -> bytes:
+    with book.open(name) as file:
+        return file.read(_LONGEST_CHAPTER)
+
+
+def parse_rtf(source: SourceFile) -> Parsed:
+    """Paragraphs, headings and tables."""
+    page = _CODEPAGE.search(source.content[:1000])
+    raw = decode(source.content, f"cp{page[1].decode()}" if page else "cp1252").text
+    marked = _OUTLINE.sub(lambda level: f"{level[0]} {'#' * (int(level[1]) + 1)} ", raw)
+    try:
+        shown: str = rtf_to_text(_NOTE.sub(" ", marked), errors="replace")  # type: ignore[no-untyped-call]
+    except (ValueError, IndexError, LookupError) as error:
+        raise DocumentCorrupt(f"The RTF file is damaged: {error}.") from error
+    text = _HASHES.sub(r"\1 ", plain(shown))
+    text = re.sub(r"\n+\|", "|", text)  # a cell may end with a paragraph
+    parts = []
+    for width, lines in groupby(text.split("\n"), key=_cells):
+        if width:
+            parts.append(markdown_table([line.split("|")[:-1] for line in lines]))
+        else:
+            parts += [line for line in lines if line.strip()]
+    text = "\n\n".join(parts)
+    lost = text.count("\ufffd")
+    warnings = [f"{lost} characters can't be read and stand as U+FFFD."] if lost else []
+    return Parsed(text, markdown_sections(text), warnings=warnings)
+
+
+def _cells(line: str) -> int:
+    """How many cells the line has, if it is a row of a table as `rtf_to_text` writes it."""
+    return line.count("|") if line.rstrip().endswith("|") else 0
+
+
+def parse_notebook(source: SourceFile) -> Parsed:
+    """The texts of a notebook, its code and what this printed; no pictures."""
+    try:
+        value = json.loads(decode(source.content, source.charset).text)
+        sheets = value.get("worksheets") or [value]  # of version 3
+        parts = [_cell(cell) for sheet in sheets for cell in sheet["cells"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DocumentCorrupt(f"The notebook is damaged: {error}.") from error
+    text = plain("\n\n".join(filter(None, parts)))
+    return Parsed(text, markdown_sections(text))
+
+
+def _cell(cell: dict[str, object]) -> str:
+    text = _joined(cell.get("source", cell.get("input", "")))
+    if cell.get("cell_type") == "heading":
+        return f"{'#' * int(str(cell.get('level', 1)))} {text}"
+    if cell.get("cell_type") != "code":
+        return text
+    outputs = cell.get("outputs") or []
+    assert isinstance(outputs, list)
+    printed = [
+        _joined(each.get("text") or each.get("data", {}).get("text/plain", "")) for each in outputs
+    ]
+    return "\n\n".join(f"```\n{part}\n```" for part in (text, *printed) if part.strip())
+
+
+def _joined(lines: object) -> str:
+    return "".join(map(str, lines)) if isinstance(lines, list) else str(lines)

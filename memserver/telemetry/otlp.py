@@ -1,0 +1,60 @@
+"""Traces and metrics for a collector, by OTLP over HTTP; the extra `otel` brings what this needs.
+
+The settings name the address. All else is set by the variables of OpenTelemetry itself: OTEL_SERVICE_NAME, OTEL_TRACES_SAMPLER,
+OTEL_EXPORTER_OTLP_HEADERS and so on.
+"""
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from typing_extensions import override
+
+import memserver
+from memserver.telemetry import spans
+from memserver.telemetry.metrics import MEASURES, Measure, Recorder
+
+NAME = "memserver"
+
+
+class OtlpExport(Recorder):
+    """Sends what this process measures, and from its making on the traces of this process."""
+
+    def __init__(self, endpoint: str) -> None:
+        resource = Resource.create({"service.name": NAME, "service.version": memserver.__version__})
+        base = endpoint.rstrip("/")
+        self._traces = TracerProvider(resource=resource)
+        self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces")))
+        trace.set_tracer_provider(self._traces)  # FastAPI's own spans of requests go there
+        spans.begin(self._traces.get_tracer(NAME))
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter(f"{base}/v1/metrics"))
+        self._metrics = MeterProvider([reader], resource)
+        meter = self._metrics.get_meter(NAME)
+        self._histograms = {
+            each.name: meter.create_histogram(
+                each.name,
+                each.unit,
+                each.description,
+                explicit_bucket_boundaries_advisory=each.buckets,
+            )
+            for each in MEASURES
+        }
+        self._running = meter.create_up_down_counter("memserver.turns.running", "{turn}")
+
+    @override
+    def record(self, measure: Measure, value: float, *labels: str) -> None:
+        found = {name: text for name, text in zip(measure.labels, labels, strict=True) if text}
+        self._histograms[measure.name].record(value, found)
+
+    @override
+    def add_running(self, turns: int) -> None:
+        self._running.add(turns)
+
+    @override
+    def close(self) -> None:
+        self._traces.shutdown()
+        self._metrics.shutdown()
