@@ -138,6 +138,12 @@ class RateLimited(MemserverError):
         self.retry_after = retry_after
 
 
+class TokenBudgetExceeded(RateLimited):
+    """The agent, or the API key, has used the tokens that it has for a day; `retry_after` is until the next one."""
+
+    code = "token_budget_exceeded"
+
+
 class RequestTooLarge(MemserverError):
     code = "request_too_large"
 

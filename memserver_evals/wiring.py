@@ -13,9 +13,13 @@ from contextlib import (
     ExitStack,
     asynccontextmanager,
     contextmanager,
+    suppress,
 )
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from secrets import token_hex
 from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import SecretStr, TypeAdapter
 
@@ -66,11 +70,16 @@ class SystemOptions:
     top_k: int = 10  # of the system retrieval
     speak: Speak = "text"  # whether the systems without memserver write text, or call send_message
     agent_model: str | None = None  # of memserver's agents; None is the server's own
+    template: str | None = (
+        None  # memserver's agents are copies of this one: an id, or an agent file's path
+    )
 
     def as_json(self) -> JsonObject:
         """As a run's manifest has it; what is as it always was before it could be chosen is left out."""
         return {
-            name: value for name, value in asdict(self).items() if name != "agent_model" or value
+            name: value
+            for name, value in asdict(self).items()
+            if name != "template" and (name != "agent_model" or value)
         }
 
     def within(self, window: int) -> "SystemOptions":
@@ -85,6 +94,8 @@ class SystemOptions:
         """The tokens that a system may use; None where that isn't known, or it asks no model."""
         if system in WITHOUT_MODEL:
             return None
+        if system in AGENTS and self.template is not None:
+            return None  # its own
         return self.full_window if system == FULL else self.context_window
 
 
@@ -234,11 +245,14 @@ async def _served_system(stack: AsyncExitStack, plan: Plan, name: str) -> System
     if name == "copying":
         return CopyingSystem()
     if name in AGENTS:
-        client = AsyncClient(addresses.memserver, api_key=plan.api_key)
+        client = await stack.enter_async_context(
+            AsyncClient(addresses.memserver, api_key=plan.api_key)
+        )
+        template = await _template(stack, client, plan.options.template)
         return MemorySystem(
-            await stack.enter_async_context(client),
+            client,
             name=name,
-            setup=_agent_setup(plan.options, name),
+            setup=replace(_agent_setup(plan.options, name), template=template),
             recorder=Recorder(addresses.recorder),
         )
     if name == PASTED:
@@ -250,9 +264,21 @@ async def _served_system(stack: AsyncExitStack, plan: Plan, name: str) -> System
     return None
 
 
+async def _template(stack: AsyncExitStack, client: AsyncClient, named: str | None) -> UUID | None:
+    """The agent that is copied; one of a file is imported, and deleted in the end."""
+    if named is None:
+        return None
+    with suppress(ValueError):
+        return UUID(named)
+    name = f"evaluation-{token_hex(4)}"
+    made = await client.agents.import_file(Path(named), name=name)
+    stack.push_async_callback(client.agents.delete, made.agent.id)
+    return made.agent.id
+
+
 def _agent_setup(options: SystemOptions, name: str) -> AgentSetup:
     agent = dict(options.agent)
-    if options.context_window is not None:
+    if options.context_window is not None and options.template is None:
         agent["context_window"] = options.context_window
     if name == AUTO:
         agent["auto_recall"] = True

@@ -29,6 +29,7 @@ class AgentOptionsIn(AgentOptions):
     context_window: int | None = Field(default=None, ge=512, le=MOST_TOKENS, examples=[8192])
     max_output_tokens: int | None = Field(default=None, ge=16, le=MOST_TOKENS, examples=[1024])
     max_steps: int | None = Field(default=None, ge=1, le=100)
+    daily_tokens: int | None = Field(default=None, ge=1, le=2**53, examples=[100000])
     auto_recall_floor: float | None = Field(default=None, ge=0, le=1, examples=[0.3])
 
     @model_validator(mode="before")

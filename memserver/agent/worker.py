@@ -14,6 +14,7 @@ from uuid import UUID
 
 from opentelemetry.context import Context
 
+from memserver.agent.budget import find_excess
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import abandoned, as_json
 from memserver.agent.events import EndedTurn, WakeUp
@@ -202,6 +203,9 @@ class Worker:
         """Run a turn. One that was taken up before is marked: it may have killed who ran it."""
         if work.turn.ended:  # cancelled before its place came
             return await self._end(work, work.turn.stop_reason or CANCELLED)
+        excess = await find_excess(self._deps.database, work, self._deps.clock())
+        if excess is not None:
+            return await self._end_failed(work, excess)
         run = TurnRun(self._deps, work, queue)
         if work.turn.attempts == 1:
             return await run.run()

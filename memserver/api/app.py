@@ -46,6 +46,7 @@ from memserver.api.routes import (
     tenants,
     timers,
     tools,
+    usage,
     webhooks,
     working_context,
 )
@@ -92,6 +93,7 @@ ROUTES = (
     webhooks,
     keys,
     tenants,
+    usage,
     operations,
     models,
     embeddings,

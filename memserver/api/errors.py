@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -11,8 +12,10 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from memserver import errors
+from memserver.agent.budget import seconds_to_reset
 from memserver.api.pages import looks_for_oauth
 from memserver.api.paths import allowed_methods, route_path
+from memserver.messages import JsonObject
 from memserver.wire.base import ErrorResponse
 
 logger = logging.getLogger(__name__)
@@ -127,6 +130,14 @@ def answer(error: errors.MemserverError | HTTPException) -> JSONResponse:
         return JSONResponse(content, error.status_code, headers=dict(error.headers or {}))
     content = body(error.code, error.message, error.hint)
     return JSONResponse(content, STATUS[error.code], headers=_headers(error))
+
+
+def turn_failed(error: JsonObject) -> JSONResponse:
+    """The answer to a request whose turn has ended with this error."""
+    again = {}
+    if error["code"] == errors.TokenBudgetExceeded.code:
+        again = {"Retry-After": str(seconds_to_reset(datetime.now(UTC)))}
+    return JSONResponse(body(**error), STATUS[error["code"]], headers=again)
 
 
 def _headers(error: errors.MemserverError) -> dict[str, str]:

@@ -17,11 +17,12 @@ from memserver.cli.console import console, print_json, print_table
 from memserver.cli.options import JsonOption
 from memserver.errors import InvalidInput, NotFound, SetupError
 from memserver.settings import Settings
-from memserver.storage import api_keys
+from memserver.storage import api_keys, usage
 from memserver.storage.api_keys import DEFAULT_TENANT, NewKey
 from memserver.storage.database import Database
 from memserver.storage.rows import PageQuery
 from memserver.wire.keys import ApiKey, Scope
+from memserver.wire.usage import DailyUsage
 from memserver.wiring.database import database_urls
 
 T = TypeVar("T")
@@ -139,6 +140,28 @@ def tenants_list() -> None:
     """List tenants by their names."""
     for name in _run(_tenant_names):
         console.print(name)
+
+
+@tenants.command("usage")
+def tenants_usage(
+    name: Annotated[str, typer.Argument(help="Whose.")] = api_keys.DEFAULT_TENANT,
+    days: Annotated[int, typer.Option(min=1, max=366, help="Up to today, in UTC.")] = 30,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the tokens that a tenant's turns used, day by day."""
+
+    async def read(database: Database) -> list[DailyUsage]:
+        async with database.tenant(name) as tx:
+            await api_keys.get_tenant(tx, name)
+            return await usage.by_day(tx, days)
+
+    found = [each.model_dump(mode="json") for each in _run(read)]
+    if as_json:
+        print_json(found)
+        return
+    columns = list(DailyUsage.model_fields)
+    rows = [tuple(str(each[column]) for column in columns) for each in found]
+    print_table(columns, rows, empty=f"No turn of {name} has ended in these days.")
 
 
 def check_keys(app_url: str, settings: Settings) -> None:

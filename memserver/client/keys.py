@@ -6,7 +6,7 @@ from typing import Unpack
 from uuid import UUID
 
 from memserver.client.methods import Resource, TransportT, items, method
-from memserver.client.models import ApiKey, CreatedKey, Page, Scope, Tenant
+from memserver.client.models import ApiKey, CreatedKey, Page, Scope, Tenant, TenantUsage
 from memserver.client.requests import Id, Paged, Request, get, given, nothing, post
 
 _KEY = "/keys/{key_id}"
@@ -80,3 +80,16 @@ class Tenants(Resource[TransportT]):
     def get(self, tenant: str) -> Request[Tenant]:
         """Get one tenant."""
         return get("/tenants/{tenant}", Tenant, tenant=tenant)
+
+    @method
+    def usage(
+        self, tenant: str | None = None, *, agent: Id | None = None, days: int = 30
+    ) -> Request[TenantUsage]:
+        """Get the tokens that turns used, day by day.
+
+        Args:
+            tenant: left out: your own. Another one's only for the operator.
+            agent: its turns alone.
+            days: up to today, in UTC.
+        """
+        return get("/usage", TenantUsage, {"tenant": tenant, "agent": agent, "days": days})

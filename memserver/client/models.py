@@ -15,4 +15,5 @@ from memserver.wire.operations import *  # noqa: F403
 from memserver.wire.sections import *  # noqa: F403
 from memserver.wire.steps import *  # noqa: F403
 from memserver.wire.tools import *  # noqa: F403
+from memserver.wire.usage import *  # noqa: F403
 from memserver.wire.webhooks import *  # noqa: F403

@@ -49,6 +49,8 @@ class AgentOptions(Record):
     """Cosine similarity from which on such a search shows a message; one that shares words is shown too."""
     pressure_alert: bool | None = None
     """Whether it gets an alert when memory is short, and steps to save what it will need."""
+    daily_tokens: int | None = Field(default=None, examples=[100000])
+    """Tokens of prompts and outputs that its turns may use on a day, in UTC; the next turn fails then."""
     trace: bool | None = None
     """Whether each step's prompt and the model's reply are stored as they are, to be looked at for a while."""
     clock: AgentClock = "server"

@@ -16,9 +16,10 @@ import typer
 import memserver
 from memserver.cli.console import console
 from memserver.cli.local_engine import local_engine
+from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver.settings import Settings
-from memserver_evals.catalog import AGENTS, WITHOUT_MODEL, check_systems
+from memserver_evals.catalog import AGENT, AGENTS, WITHOUT_MODEL, check_systems
 from memserver_evals.cli.catalog import list_tasks, show_task
 from memserver_evals.cli.finished import (
     compare_runs,
@@ -30,6 +31,7 @@ from memserver_evals.cli.finished import (
 )
 from memserver_evals.cli.labels import show_agreement, write_labels
 from memserver_evals.cli.options import RunOptions
+from memserver_evals.cli.template import Template, find_template
 from memserver_evals.runs.engines import Engine, LocalEngine
 from memserver_evals.runs.ray_engine import RayEngine
 from memserver_evals.runs.records import Job, PlayedRecord
@@ -122,9 +124,11 @@ def run(entry: TaskEntry, given: RunOptions) -> None:
 
     Raises MemserverError: the data is bad, which is found before anything runs; or something stays down.
     """
-    systems = check_systems(given.system or entry.systems or ["memserver", "full"], entry)
+    template = find_template(given.named_agent, given.url, given.api_key)
+    systems, options = _choose(entry, given, template)
+    if template is not None:
+        given = replace(given, url=template.url)
     task_options = given.for_task()
-    options = given.for_systems()
     task = entry.make(task_options)
     examples = sample(task, given.limit, given.seed)
     out = given.out or RUNS / f"{entry.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -141,6 +145,7 @@ def run(entry: TaskEntry, given: RunOptions) -> None:
         if model:
             options = options.within(int(model["window"]))
         manifest = _manifest(entry, task, given, options, model, systems, examples)
+        manifest |= {"agent": template.about} if template else {}
         folder = stack.enter_context(open_run(out, manifest))
         jobs = jobs_of(systems, examples)
         done = sum(job in folder.done for job in jobs)
@@ -163,6 +168,21 @@ def run(entry: TaskEntry, given: RunOptions) -> None:
             records = folder.put_in_order(jobs)
         outcome = anyio.run(judged, task, folder, records, given.judge, given.at_once)
         report(out, manifest, task, outcome)
+
+
+def _choose(
+    entry: TaskEntry, given: RunOptions, template: Template | None
+) -> tuple[tuple[str, ...], SystemOptions]:
+    """Who plays, and how. Raises InvalidInput."""
+    usual = ["memserver", "full"] if template is None else [AGENT]
+    systems = check_systems(given.system or entry.systems or usual, entry)
+    if template is None:
+        return systems, given.for_systems()
+    if not set(AGENTS) & set(systems):
+        raise InvalidInput(
+            "--agent names an agent, but no system is one.", hint="--system memserver"
+        )
+    return systems, replace(given.for_systems(), template=template.named)
 
 
 async def _played(

@@ -100,7 +100,10 @@ class RunOptions:
     ] = None
     agent: Annotated[
         list[str] | None,
-        typer.Option(help="An option of memserver's agents: key=value; repeatable."),
+        typer.Option(
+            help="An agent of yours, by name, id or agent file, of which each example gets a copy; "
+            "and options of memserver's agents: key=value; repeatable."
+        ),
     ] = None
     context_window: Annotated[
         int | None, typer.Option(min=512, help="Tokens that every system but full may use.")
@@ -152,10 +155,19 @@ class RunOptions:
             agent_model=self.model,
         )
 
+    @property
+    def named_agent(self) -> str | None:
+        """The agent that is evaluated: its name, id, or file. Raises InvalidInput: there are two."""
+        named = [each for each in self.agent or () if "=" not in each or Path(each).is_file()]
+        if len(named) > 1:
+            raise InvalidInput(f"--agent names two agents: {named[0]} and {named[1]}.")
+        return named[0] if named else None
+
     def _agent(self) -> JsonObject:
         """Values are JSON where they can be, so that 256 and true are what they look like."""
         options: JsonObject = {"reply_mode": "chat"} if self.reply_mode == "chat" else {}
-        for name, value in read_pairs("--agent", self.agent or ()).items():
+        given = [each for each in self.agent or () if each != self.named_agent]
+        for name, value in read_pairs("--agent", given).items():
             try:
                 options[name] = json.loads(value)
             except ValueError:

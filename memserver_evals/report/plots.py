@@ -4,19 +4,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from memserver.errors import SetupError, install_extra
 from memserver.messages import JsonObject
+from memserver_evals.report.style import COLOURS, as_png, make_figure
 from memserver_evals.runs.results import Table, read_estimate, read_results
 from memserver_evals.scoring.statistics import Estimate
 
-COLOURS = (
-    "#2456a6", "#d1702a", "#2f8f5b", "#8a4fa0", "#b03a48", "#5f6b7a",
-    "#a08a1f", "#2b9aa8", "#6fa3e0", "#c58fd0", "#3d3d3d", "#98b83c",
-)  # fmt: skip
 USUAL = (
     "memserver",
     "full",
@@ -31,23 +26,8 @@ USUAL = (
 """Systems whose colour is the same in the pictures of all runs."""
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "h", "<", ">")
 LINES = ("-", "--", ":")
-WIDE = 20
-"""The ratio of a group's largest to its smallest number from which the axis is logarithmic."""
-STYLE = {
-    "font.size": 10,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#9aa3ad",
-    "axes.labelcolor": "#2b3138",
-    "grid.color": "#e3e7eb",
-    "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "xtick.color": "#2b3138",
-    "ytick.color": "#2b3138",
-    "text.color": "#2b3138",
-    "svg.hashsalt": "memserver",
-}
+APART = 0.07
+"""Between the marks of two systems at one place, so that none lies under another."""
 Points = Sequence[tuple[float, Estimate]]
 
 
@@ -135,18 +115,18 @@ def _draw_group_bars(axes: Any, table: Table, key: str) -> None:  # noqa: ANN401
     axes.set_xticks(
         range(len(values)), shown, rotation=25 if tilted else 0, ha="right" if tilted else "center"
     )
+    axes.set_xlabel(key.replace("_", " "))
     axes.set_ylim(*_limits(table))
     _finish(axes, table.main_score)
 
 
 def _draw_group_lines(axes: Any, table: Table, key: str) -> None:  # noqa: ANN401
+    """Lines over numbers that are evenly spaced; they break where the sample has none of the task's values."""
+    places = list(table.scales.get(key) or table.groups[key])
     for name in table.systems:
-        _draw_line(axes, _points(table, key, name), name, table.systems)
-    values = [value for value in table.groups[key] if isinstance(value, int)]
-    if min(values) > 0 and max(values) / min(values) > WIDE:
-        axes.set_xscale("log")
-        axes.minorticks_off()
-    axes.set_xticks(values, [str(value) for value in values])
+        points = [(places.index(value), found) for value, found in _points(table, key, name)]
+        _draw_line(axes, points, name, table.systems)
+    axes.set_xticks(range(len(places)), [str(value) for value in places])
     axes.set_xlabel(key.replace("_", " "))
     axes.set_ylim(*_limits(table))
     _finish(axes, table.main_score)
@@ -167,7 +147,7 @@ def _draw_curves(axes: Any, table: Table, name: str, variants: Sequence[str]) ->
             ]
             _draw_line(axes, points, system, table.systems, style, suffix)
     axes.set_xticks(range(len(places)), places)
-    axes.set_xlabel("how many")
+    axes.set_xlabel("number of documents or results")
     axes.set_ylim(0, 1.08)
     _finish(axes, name)
 
@@ -191,7 +171,7 @@ def _draw_runs(
         centres.append((start + place - 1 + 1.5 * number) / 2)
     axes.set_ylim(0, 1.08)
     axes.set_xticks(centres, titles)
-    _finish(axes, "")
+    _finish(axes, "main score")
 
 
 def _points(table: Table, key: str, system: str) -> list[tuple[Any, Estimate]]:
@@ -231,18 +211,35 @@ def _draw_line(
     if not points:
         return
     colour, mark = _colour(system, systems), MARKS[_place(system, systems) % len(MARKS)]
-    xs = [x for x, _ in points]
-    means = [found.mean for _, found in points]
-    line = {"color": colour, "marker": mark, "ms": 5, "lw": 1.6, "ls": style}
-    axes.plot(xs, means, label=f"{system}{suffix}", **line)
-    ends = [(x, found.low, found.high) for x, found in points if not math.isnan(found.low)]
-    if ends:
-        axes.fill_between(*zip(*ends, strict=True), color=colour, alpha=0.12, lw=0)
+    place, last = systems.index(system), len(systems) - 1
+    moved = APART * (place - last / 2)
+    wide = 1.5 + 1.5 * (last - place) / max(1, last)  # what lies under another line is still seen
+    line = {"color": colour, "marker": mark, "ms": 5, "lw": wide, "ls": style}
+    for number, run in enumerate(_unbroken(points)):
+        label = None if number else f"{system}{suffix}"
+        xs = [x + moved for x, _ in run]
+        axes.plot(xs, [found.mean for _, found in run], label=label, **line)
+        ends = [(x + moved, found.low, found.high) for x, found in run if not math.isnan(found.low)]
+        if len(ends) == 1:
+            axes.vlines(*ends[0], color=colour, lw=1)
+        elif ends:
+            axes.fill_between(*zip(*ends, strict=True), color=colour, alpha=0.12, lw=0)
+
+
+def _unbroken(points: Points) -> list[list[tuple[float, Estimate]]]:
+    """Points at places beside each other, each row of them by itself."""
+    runs: list[list[tuple[float, Estimate]]] = []
+    for point in points:
+        if runs and point[0] - runs[-1][-1][0] == 1:
+            runs[-1].append(point)
+        else:
+            runs.append([point])
+    return runs
 
 
 def _finish(axes: Any, score: str) -> None:  # noqa: ANN401
     """Lines to read the heights by, and a legend beside the picture."""
-    axes.set_ylabel(score.replace("_", " "))
+    axes.set_ylabel(f"{score.replace('_', ' ')} (95 % interval)")
     axes.tick_params(axis="x", length=0)
     axes.grid(axis="y")
     axes.legend(bbox_to_anchor=(1.01, 1), loc="upper left")
@@ -281,21 +278,6 @@ def _place(system: str, systems: Sequence[str]) -> int:
 
 def _png(draw: Callable[[Any], None], width: float, height: float = 4.2) -> bytes:
     """What a function draws on its axes. Raises SetupError without matplotlib."""
-    try:
-        import matplotlib  # noqa: PLC0415 - of an extra
-    except ImportError as error:
-        raise SetupError(
-            "The package matplotlib is not installed.", hint=install_extra("eval")
-        ) from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot  # noqa: PLC0415
-
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(figsize=(width, height))
-        draw(axes)
-        figure.tight_layout()
-        written = BytesIO()
-        # Without its version the same picture has the same bytes.
-        figure.savefig(written, dpi=130, format="png", metadata={"Software": None})
-        pyplot.close(figure)
-    return written.getvalue()
+    figure = make_figure(figsize=(width, height), layout="tight")
+    draw(figure.subplots())
+    return as_png(figure)

@@ -109,6 +109,8 @@ class Table:
     scores: tuple[str, ...]
     overall: Mapping[str, Summary]
     groups: Mapping[str, Mapping[str | int, Mapping[str, Summary]]] = field(default_factory=dict)
+    # of groups that are numbers: all that the task has, also those that are not in the sample
+    scales: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def curves(self) -> Mapping[str, Mapping[str, Mapping[str, Estimate]]]:
@@ -162,7 +164,15 @@ def tabulate(task: Task[Any], rows: Sequence[Row]) -> Table:
         for system in systems
     }
     groups = {key: dict(_grouped(rows, key, systems)) for key in task.group_keys}
-    return Table(task.main_score, systems, ordered, overall, groups)
+    return Table(task.main_score, systems, ordered, overall, groups, dict(_scales(task)))
+
+
+def _scales(task: Task[Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for key in task.group_keys:
+        values = {task.groups(example)[key] for example in task.examples()}
+        numbers = sorted(value for value in values if isinstance(value, int))
+        if len(numbers) == len(values):
+            yield key, tuple(numbers)
 
 
 def write_results(folder: Path, manifest: JsonObject, table: Table, rows: Sequence[Row]) -> None:

@@ -19,7 +19,8 @@ from uuid import UUID, uuid4
 from typing_extensions import override
 
 from memserver.client import AsyncClient
-from memserver.client.models import Answer, ToolCall
+from memserver.client.models import Agent, Answer, ToolCall
+from memserver.client.requests import UNSET
 from memserver.errors import Conflict, MemserverError
 from memserver_evals.systems.failing import failed_reply
 from memserver_evals.systems.oracle import MOST_STEPS
@@ -58,6 +59,7 @@ class AgentSetup:
     # the agents', by its name at the server's endpoint; None is the server's own
     model: str | None = None
     keep: bool = False  # agents stay after their example, to be looked at
+    template: UUID | None = None  # the agents are copies of this one, as it is
 
 
 class MemorySystem:
@@ -80,27 +82,48 @@ class MemorySystem:
     async def begin(self, example_id: str, material: Material) -> AsyncIterator[Conversation]:
         library = material.library
         collection = await self._collection(library) if library and library.shared else None
-        plain = self.setup.options.get("reply_mode") == "chat"
         key = token_hex(8)
-        agent = await self.client.agents.create(
-            model=await self.model_name(key, material),
-            system_prompt=(material.instructions or None) if plain else None,
-            sections=_own_sections(material) if plain else _sections(material),
-            options={**self.setup.options, "clock": "messages"},
-            metadata={"example": example_id},
-        )
+        agent = await self._make(key, example_id, material)
         try:
             if collection is not None:
                 await self.client.archival.attach(agent.id, collection)
             elif library is not None:
                 for batch in _batches(library):
                     await self.client.archival.insert(agent.id, batch)
-            conversation = MemoryConversation(self, agent.id, key, material)
+            last = await self._last_message() if self.setup.template else None
+            conversation = MemoryConversation(self, agent.id, key, material, after=last)
             await conversation.live_through([each for each in material.said if each.text.strip()])
             yield conversation
         finally:
             if not self.setup.keep:
                 await self.client.agents.delete(agent.id)
+
+    async def _make(self, key: str, example_id: str, material: Material) -> Agent:
+        """An agent for an example: of the task's instructions, or a copy of the template."""
+        model = await self.model_name(key, material)
+        metadata = {"example": example_id}
+        if self.setup.template is None:
+            plain = self.setup.options.get("reply_mode") == "chat"
+            return await self.client.agents.create(
+                model=model,
+                system_prompt=(material.instructions or None) if plain else None,
+                sections=_own_sections(material) if plain else _sections(material),
+                options={**self.setup.options, "clock": "messages"},
+                metadata=metadata,
+            )
+        copy = await self.client.agents.fork(self.setup.template)
+        kept = copy.options.model_dump(exclude_none=True, exclude_unset=True)
+        return await self.client.agents.update(
+            copy.id,
+            options={**kept, **self.setup.options, "clock": "messages"},
+            metadata=metadata,
+            model=UNSET if model is None else model,
+        )
+
+    async def _last_message(self) -> datetime | None:
+        assert self.setup.template is not None
+        page = await self.client.messages.list(self.setup.template, limit=1, order="desc")
+        return page.items[0].created_at if page.items else None
 
     async def model_name(self, key: str, material: Material) -> str | None:  # noqa: ARG002 - the oracle's
         """The model of an agent that is to know this; its prompts are recorded under the key."""
@@ -139,15 +162,17 @@ class MemoryConversation(Conversation):
     agent: UUID
     key: str
     material: Material
+    after: datetime | None = None  # the agent's own history ends here, and what is said comes later
     now: datetime | None = None
+    shift: timedelta = timedelta()
     tokens_in: int = 0
     tokens_out: int = 0
     named: dict[tuple[str, str], Found | None] = field(default_factory=dict)
 
     async def live_through(self, said: Sequence[Utterance]) -> None:
         """Let the agent know what was said, or be there when it is."""
-        if said:
-            self.now = said[-1].at
+        said = [replace(each, at=self._moved(each.at)) for each in said]
+        self.now = said[-1].at if said else self.after
         if self.system.setup.mode == "import":
             await self._import(said)
         else:
@@ -156,7 +181,9 @@ class MemoryConversation(Conversation):
 
     @override
     async def say(self, text: str, *, at: datetime | None = None) -> Reply:
-        self.now = at or (self.now + timedelta(minutes=1) if self.now else LONG_AGO)
+        self.now = (
+            self._moved(at) if at else (self.now + timedelta(minutes=1) if self.now else LONG_AGO)
+        )
         try:
             answer = await self.system.client.messages.send(self.agent, text, created_at=self.now)
             self._count(answer)
@@ -170,6 +197,12 @@ class MemoryConversation(Conversation):
             tokens_in = sum(each.tokens_in for each in exchanges)
             tokens_out = sum(each.tokens_out for each in exchanges)
         return replace(reply, tokens_in=tokens_in, tokens_out=tokens_out, exchanges=exchanges)
+
+    def _moved(self, at: datetime) -> datetime:
+        """A time of the example in the agent's life: all of it is moved as far as it has to be."""
+        if self.after is not None and at + self.shift <= self.after:
+            self.shift = self.after + timedelta(minutes=1) - at
+        return at + self.shift
 
     async def _import(self, said: Sequence[Utterance]) -> None:
         past = [

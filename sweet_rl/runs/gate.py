@@ -17,11 +17,10 @@ from pathlib import Path
 
 from memserver.errors import InvalidInput, SetupError
 from memserver_evals.colbench.backend.rules import gives_answer
-from memserver_evals.report.plots import COLOURS
+from memserver_evals.report.style import COLOURS, as_png, make_figure
 from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.scoring.statistics import Difference, Estimate, difference, estimate
 from sweet_rl.oracle import orders, values_of
-from sweet_rl.picture import as_png, make_figure
 from sweet_rl.rollouts import Draws, Policy, Rollouts, draw_candidates, figures_of, roll_out
 from sweet_rl.runs.context import CANDIDATES, RunContext, check_finished
 from sweet_rl.runs.rank_stage import score_plan
@@ -279,5 +278,6 @@ def _draw(sizes: Sequence[Size], path: Path) -> None:
             places, means, ends, marker="o", capsize=3, label=label, color=COLOURS[number]
         )
     axes.set(xscale="log", xlabel="pairs of collaborations", ylabel="agreement with the oracle")
-    axes.legend(frameon=False)
+    axes.grid()
+    axes.legend()
     path.write_bytes(as_png(picture))

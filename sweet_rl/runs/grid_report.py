@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from memserver_evals.report.plots import COLOURS
-from sweet_rl.picture import as_png, make_figure
+from memserver_evals.report.style import COLOURS, as_png, make_figure
 from sweet_rl.runs.grid_results import GridResults, Point
 from sweet_rl.runs.tables import interval_of, markdown, shown
 
@@ -50,10 +49,10 @@ def draw_grid(results: GridResults) -> bytes:
         for number, (policy, points) in enumerate(policies.items()):
             _line(place, number, policy, points)
         place.set(xlabel="temperature", ylim=(0, 1.02), title=f"spare turns: {spare}")
-        place.grid(color="#e3e7eb", lw=0.8)
+        place.grid()
     places[0].set_ylabel("success on test tasks")
     handles, labels = places[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside right center")
+    figure.legend(handles, labels, fontsize=8, loc="outside right center")
     return as_png(figure)
 
 

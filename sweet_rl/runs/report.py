@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from memserver.messages import JsonObject
-from memserver_evals.report.plots import COLOURS
+from memserver_evals.report.style import COLOURS, as_png, make_figure
 from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.scoring.statistics import Estimate
 from sweet_rl.oracle import ENDS
-from sweet_rl.picture import as_png, make_figure
 from sweet_rl.runs.grid_report import draw_grid, grid_text
 from sweet_rl.runs.results import Results, Table
 from sweet_rl.runs.tables import interval_of, markdown, shown
@@ -25,7 +24,7 @@ HEAD = (
     *("policy", "seeds", "success", "its t-interval over seeds", "success by =="),
     *("tests passed", "turns", "answer characters"),
 )
-_REWARDS = "reward by step of the chosen, dashed of the rejected"
+_REWARDS = "reward of the chosen, dashed: of the rejected"
 _ENDS = (
     "How collaborations end (shares), and questions that bring nothing (for each collaboration):"
 )
@@ -43,7 +42,7 @@ def write_report(results: Results, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {
         "scores.png": _draw_scores(results),
-        "curves.png": _draw_stages(results.curves, "loss by step", ("-",)),
+        "curves.png": _draw_stages(results.curves, "loss", ("-",)),
         "rewards.png": _draw_stages(results.rewards, _REWARDS, ("-", "--")),
         "temperatures.png": draw_grid(results.grid) if results.grid else None,
     }
@@ -205,11 +204,11 @@ def _draw_bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib ha
         )
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.set_xlim(0, 1)
+    axes.set_xlim(0, 1.02)
+    axes.set_xlabel("share (95 % interval)")
     axes.set_title(title_of(table), fontsize=10)
-    axes.grid(axis="x", color="#e3e7eb", lw=0.8)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=8)
+    axes.grid(axis="x")
+    axes.legend(fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1.05))
 
 
 def _draw_stages(
@@ -236,10 +235,10 @@ def _draw_stages(
             for style, each in zip(styles, values, strict=True):
                 place.plot(steps, each, style, color=COLOURS[number], lw=1.2 + again, label=label)
                 label = "_"  # of several lines one is in the legend
-        place.set_title(f"{stage}: {title}", fontsize=9)
-        place.grid(color="#e3e7eb", lw=0.8)
+        place.set_title(stage, fontsize=10)
+        place.set_xlabel("training step")
+        place.set_ylabel(title, fontsize=8)
+        place.grid()
         if len(curves) > 1:  # below: inside it would hide lines
-            place.legend(
-                frameon=False, fontsize=7, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.1)
-            )
+            place.legend(fontsize=7, ncols=2, loc="upper left", bbox_to_anchor=(0, -0.18))
     return as_png(figure)

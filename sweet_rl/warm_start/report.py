@@ -5,6 +5,8 @@ from typing import Any
 
 from rich.table import Table
 
+from memserver_evals.report.style import COLOURS, as_png, make_figure
+
 Figures = dict[str, Any]
 TESTS = {
     "values": "new values",
@@ -36,28 +38,28 @@ def table(figures: Figures) -> Table:
 
 def draw(figures: Figures, file: Path) -> None:
     """Draw the loss over the steps, and the share of right turns in the three tests, if there were any."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 - not needed for the training itself
-
     tested = "trained" in figures
-    picture = Figure(figsize=(10 if tested else 5, 4), layout="constrained")
+    picture = make_figure(figsize=(10 if tested else 5, 4), layout="constrained")
     loss, *others = picture.subplots(1, 1 + tested, squeeze=False)[0]
-    loss.plot(*zip(*figures["training"]["losses"], strict=True), color="#4063d8")
+    loss.plot(*zip(*figures["training"]["losses"], strict=True), color=COLOURS[0])
     loss.set(
         title="Loss on the agent's turns", xlabel="step", ylabel="nats per token", ylim=(0, None)
     )
     for right in others:
         _draw_tests(figures, right)
-    picture.savefig(file, dpi=120)
+    file.write_bytes(as_png(picture))
 
 
 def _draw_tests(figures: Figures, right: Any) -> None:  # noqa: ANN401 - matplotlib's axes
     tests = _tested(figures)
-    for offset, model, colour in ((-0.2, "untrained", "#bbbbbb"), (0.2, "trained", "#389826")):
+    for offset, model, colour in ((-0.2, "untrained", COLOURS[5]), (0.2, "trained", COLOURS[2])):
         heights = [figures[model][test]["right"] for test, _ in tests]
         bars = right.bar([x + offset for x in range(len(tests))], heights, 0.4, color=colour)
         right.bar_label(bars, fmt="%.2f")
         bars.set_label(model)
-    right.set(title="Right turns on what was held out", ylim=(0, 1.1))
+    right.set(
+        title="Right turns on what was held out", ylabel="share of right turns", ylim=(0, 1.1)
+    )
     right.set_xticks(range(len(tests)), [title for _, title in tests])
     right.legend(loc="upper left")
 

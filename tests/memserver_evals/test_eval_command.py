@@ -233,7 +233,7 @@ def test_bad_options_are_errors_before_anything_is_asked(tmp_path: Path) -> None
         (("--system", "nobody"), "no system 'nobody'"),
         (("--system", "summary"), "can't do nested-kv"),
         (("--set", "each"), "key=value"),
-        (("--agent", "history"), "--agent history: it is key=value"),
+        (("--agent", "a", "--agent", "b"), "--agent names two agents: a and b."),
         (("--set", "source=file"), "no data folder"),
         (("--set", "levels=3"), "no option"),
         (("--data", str(tmp_path)), "nested_kv_base"),

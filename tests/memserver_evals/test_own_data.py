@@ -3,17 +3,24 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memserver.errors import BadData
+from memserver.client import Client
+from memserver.client.models import Agent
+from memserver.errors import BadData, NotFound
+from memserver.messages import PromptMessage, ToolSpec
+from memserver.settings import Settings
+from memserver.testing.scripted import Step, say
 from memserver.testing.scripted_rules import echo
 from memserver_evals.task import Turn
 from memserver_evals.tasks import own
 from memserver_evals.tasks.registry import TaskOptions
+from memserver_evals.wiring import own_servers
 from tests.memserver_evals import rows
 from tests.memserver_evals.playing import PlayedSystem
 from tests.memserver_evals.support import endpoints, evaluate, lines, means, results
@@ -165,3 +172,69 @@ def test_a_package_brings_a_task_and_a_broken_one_disturbs_no_other(tmp_path: Pa
     assert "MSC" in listed["msc"]
     assert "Has a key, but no lock." in done
     assert "The task broken of nobody:ENTRY can't be used: ModuleNotFoundError" in done
+
+
+ROSE: dict[str, Any] = {
+    "id": "rose",
+    "messages": [{"role": "user", "content": "The rose is red.", "at": "2020-01-01"}],
+    "question": "What colour is the rose?",
+    "answer": "red",
+}
+
+
+def say_what_is_known(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Step:
+    seen = "\n".join(message.text for message in prompt)
+    known = ("gardener", "roses", "rose is red", "like tea")
+    return say(", ".join(each for each in known if each in seen))
+
+
+def test_an_agent_of_ones_own_is_evaluated_on_copies_and_stays_as_it_is(
+    database: OneDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(rows.lines(tmp_path / "mine.jsonl", [ROSE, rows.own()]))
+    asked = ("own", "--data", data, "--agent", "context_window=4096")
+    file = tmp_path / "sam.zip"
+    with endpoints(say_what_is_known, monkeypatch, tmp_path):
+        with (
+            own_servers(Settings(), ["memserver"], None, database.superuser) as there,
+            Client(there.memserver) as client,
+        ):
+            sam = make_gardener(client)
+            client.agents.export("sam", file)
+            before = (client.agents.get("sam"), list(client.messages.all("sam")))
+            with monkeypatch.context() as without_model:
+                without_model.delenv("MEMSERVER_LLM_BASE_URL")
+                without_model.setenv("MEMSERVER_URL", there.memserver)
+                named = evaluate(*asked, "--agent", "sam", "--out", str(tmp_path / "named"))
+                nobody = evaluate(*asked, "--agent", "nobody")
+                alone = evaluate(*asked, "--agent", "sam", "--system", "copying")
+                assert [each.name for each in client.agents.all()] == ["sam"]
+                assert (client.agents.get("sam"), list(client.messages.all("sam"))) == before
+                shared = client.sections.create("team", text="Ada leads it.")
+                client.agents.create("mia")
+                for name in ("sam", "mia"):
+                    client.working_context.attach(name, "team", shared.id)
+                refused = evaluate(*asked, "--agent", str(sam.id))
+        of_file = ("--agent", str(file), "--out", str(tmp_path / "of-file"))
+        in_file = evaluate(*asked, *of_file, database=database)
+    for done, out in ((named, tmp_path / "named"), (in_file, tmp_path / "of-file")):
+        assert done.error is None, done.output
+        assert set(results(out)["systems"]) == {"memserver"}
+        replies = [row["played"]["turns"][0]["reply"] for row in lines(out / "played.jsonl")]
+        assert [each["text"] for each in replies] == [
+            "gardener, roses, rose is red",
+            "gardener, roses, like tea",
+        ]
+    assert all(each["exchanges"] for each in replies), "what is started here keeps the prompts"
+    assert results(tmp_path / "named")["run"]["agent"]["name"] == "sam"
+    assert results(tmp_path / "of-file")["run"]["agent"]["file"] == "sam.zip"
+    assert isinstance(nobody.error, NotFound)
+    assert "no system is one" in str(alone.error)
+    assert "sam shares the section team with other agents" in str(refused.error)
+
+
+def make_gardener(client: Client) -> Agent:
+    persona = {"name": "persona", "text": "You are a gardener."}
+    sam = client.agents.create("sam", sections=[persona], options={"max_output_tokens": 200})
+    client.messages.send("sam", "I grow roses.")
+    return sam

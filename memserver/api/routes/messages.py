@@ -5,12 +5,12 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import Header, Path, Query, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import StreamingResponse
 
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import QueuedTurn
 from memserver.api.dependencies import AgentId, BeginDep, NewestFirst, ServicesDep, TenantDep
-from memserver.api.errors import STATUS, body, log_if_database
+from memserver.api.errors import body, log_if_database, turn_failed
 from memserver.api.event_stream import EventStream
 from memserver.api.hang_up import HangUp, HangUpDep
 from memserver.api.json_body import Router
@@ -240,7 +240,7 @@ async def respond(
     result = await (hang_up.watched(turn, coming) if hang_up else coming)
     ended = result.ended
     if ended.error is not None:
-        return JSONResponse(body(**ended.error), STATUS[ended.error["code"]])
+        return turn_failed(ended.error)
     shown = answer(ended, result.messages)
     status = 202 if isinstance(ended, QueuedTurn) else 200
     return Response(shown.model_dump_json(), status, media_type="application/json")
