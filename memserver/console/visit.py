@@ -27,6 +27,8 @@ from memserver.console.safety import (
 
 PREFIX = "/console"
 MOST_FIELDS = 500
+# Without a referrer a browser names no origin with a form, and it would be refused.
+HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Visit:
     def page(self, template: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - a template's
         """A page, or a part of one, from its template."""
         html = self.render(template, **values)
-        response = HTMLResponse(html, status, headers={"Content-Security-Policy": POLICY})
+        response = HTMLResponse(html, status, headers=HEADERS)
         if self.cookies.token is None:
             self.cookies.keep_token(response, self.token)
         return response

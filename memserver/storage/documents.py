@@ -212,7 +212,7 @@ async def store_text(tx: Transaction, document_id: UUID, read: Text, about: Abou
         about.pages,
         Jsonb(list(about.warnings)),
         Jsonb({**about.metadata, **document.metadata}),
-        list(dict.fromkeys([*document.tags, *about.tags])),
+        list(dict.fromkeys([*document.tags, *about.tags]))[:MOST_TAGS],
         document_id,
     ]
     return await fetch_one(tx, DocumentRow, query, values, _no_document(document_id))

@@ -1,6 +1,7 @@
 """Documents: files that become passages of a collection."""
 
 from typing import Annotated, Any
+from urllib.parse import quote
 from uuid import UUID
 
 from fastapi import Query, Request, Response
@@ -137,13 +138,17 @@ async def get_document_text(document_id: UUID, begin: BeginDep) -> DocumentText:
     responses={200: {"content": {"application/octet-stream": {}}}},
 )
 async def get_document_file(document_id: UUID, begin: BeginDep) -> Response:
-    """The file as it came."""
+    """The file as it came, under its name."""
     async with begin() as tx:
+        name = (await documents.get(tx, document_id)).name
         content = await documents.file(tx, document_id)
     return Response(
         content,
         media_type="application/octet-stream",
-        headers={"Content-Disposition": "attachment", "X-Content-Type-Options": "nosniff"},
+        headers={
+            "Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}",
+            "X-Content-Type-Options": "nosniff",
+        },
     )
 
 

@@ -60,7 +60,7 @@ def _read_book(book: zipfile.ZipFile, builder: TextBuilder) -> None:
             builder.warnings.append(f"The chapter {href[:200]} is missing in the file.")
             continue
         chapter = decode(_start(book, path))
-        text = plain(html_to_markdown(chapter.text, without_title=True))
+        text = plain(html_to_markdown(chapter.text))
         builder.add_document(Parsed(text, markdown_sections(text), warnings=chapter.warnings))
 
 

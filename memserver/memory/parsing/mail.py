@@ -86,7 +86,7 @@ class _Reader:
         decoded = decode(_content(part), part.get_content_charset() or "")
         self.builder.warnings += decoded.warnings
         if part.get_content_subtype() == "html":
-            return html_to_markdown(decoded.text, without_title=True)
+            return html_to_markdown(decoded.text)
         return decoded.text
 
     def _attached(self, part: EmailMessage, headings: tuple[str, ...]) -> None:

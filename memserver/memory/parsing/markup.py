@@ -4,6 +4,7 @@ import io
 import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from xml.parsers.expat import ExpatError
 from zipfile import BadZipFile
@@ -17,24 +18,46 @@ from markdownify import MarkdownConverter
 from memserver.errors import DocumentCorrupt
 from memserver.memory.parsing.base import Parsed, SourceFile, TextSection, plain
 from memserver.memory.parsing.encoding import decode
+from memserver.memory.parsing.front_matter import split_front_matter
+from memserver.memory.parsing.web_page import page_metadata, remove_boilerplate
 
-_NOT_TEXT = ("script", "style", "template", "noscript", "svg", "nav", "head", "iframe", "select")
+_NOT_TEXT = (
+    "script",
+    "style",
+    "template",
+    "noscript",
+    "svg",
+    "nav",
+    "head",
+    "iframe",
+    "select",
+    "button",
+)
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*\n")
 
 
 def parse_markdown(source: SourceFile) -> Parsed:
-    """All of it, as it is written."""
+    """All of it, as it is written, but for front matter, which becomes metadata and tags; its title is a heading."""
     decoded = decode(source.content, source.charset)
-    text = plain(decoded.text)
-    return Parsed(text, markdown_sections(text), warnings=decoded.warnings)
+    text, about, problems = split_front_matter(plain(decoded.text))
+    title = str(about.metadata.get("title") or "")
+    first = next((line for line in text.split("\n") if line.strip()), "")
+    if title and first.lstrip("# ") != title:
+        text = f"# {title}\n\n{text}"
+    return replace(
+        about, text=text, sections=markdown_sections(text), warnings=[*decoded.warnings, *problems]
+    )
 
 
 def parse_html(source: SourceFile) -> Parsed:
-    """What a page shows."""
+    """What a page shows a reader, without menus, banners and the like; what it says of itself."""
     decoded = decode(source.content, source.charset)
-    text = plain(html_to_markdown(decoded.text))
-    return Parsed(text, markdown_sections(text), warnings=decoded.warnings)
+    soup = BeautifulSoup(decoded.text, "html.parser")
+    metadata = page_metadata(soup)
+    remove_boilerplate(soup)
+    text = plain(_soup_to_markdown(soup, metadata.get("title", "")))
+    return Parsed(text, markdown_sections(text), warnings=decoded.warnings, metadata=metadata)
 
 
 def parse_docx(source: SourceFile) -> Parsed:
@@ -47,10 +70,13 @@ def parse_docx(source: SourceFile) -> Parsed:
     return Parsed(text, markdown_sections(text))
 
 
-def html_to_markdown(content: str, *, without_title: bool = False) -> str:
+def html_to_markdown(content: str) -> str:
+    """The text of a piece of HTML, as Markdown."""
+    return _soup_to_markdown(BeautifulSoup(content, "html.parser"), "")
+
+
+def _soup_to_markdown(soup: BeautifulSoup, title: str) -> str:
     """The text that a page shows, as Markdown; its title first, unless a heading says the same."""
-    soup = BeautifulSoup(content, "html.parser")
-    title = soup.title.get_text(" ", strip=True) if soup.title else ""
     for element in soup(_NOT_TEXT):
         element.decompose()
     for instruction in soup.find_all(string=lambda text: isinstance(text, ProcessingInstruction)):
@@ -65,9 +91,7 @@ def html_to_markdown(content: str, *, without_title: bool = False) -> str:
     ).convert_soup(soup)
     text = _BLANK_LINES.sub("\n\n", text).strip()
     first = text.partition("\n")[0].lstrip("# ")
-    return (
-        f"# {title}\n\n{text}" if title and text and title != first and not without_title else text
-    )
+    return f"# {title}\n\n{text}" if title and text and title != first else text
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:

@@ -37,7 +37,7 @@ CASES = [
     Case("book.rtf", "rtf", "LibreOffice", GEESE, KEEPER),
     Case("book.epub", "epub", "pandoc", GEESE, {**KEEPER, "author": "Zoë Quist"}),
     Case("book.html", "html", "pandoc", FEE, {"heading": "The harbour > Fees", "row_end": 4}, "| Schooner | Zoë Quist | 40 coins |"),
-    Case("book.md", "markdown", "by hand", GEESE, KEEPER),
+    Case("book.md", "markdown", "by hand", GEESE, {**KEEPER, "author": "Zoë Quist"}),
     Case("book.ipynb", "notebook", "pandoc", GEESE.replace("every evening", ""), KEEPER),
     Case("talk.pptx", "pptx", "pandoc", "show the old lamp", {"page": 2, "heading": "Where it stands"}),
     Case("talk.odp", "odp", "LibreOffice", FEE, {"page": 3, "heading": "Fees of the harbour", "row_end": 4}, "| Schooner | Zoë Quist | 40 coins |"),

@@ -52,6 +52,7 @@ def shown(page: httpx2.Response, status: int = 200) -> str:
     assert page.status_code == status, page.text
     assert not INLINE.search(page.text), INLINE.search(page.text)
     assert len(page.content) < 150_000
+    assert page.headers["referrer-policy"] == "same-origin"  # else no form would be taken
     return page.text
 
 
