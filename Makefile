@@ -15,7 +15,7 @@ PYTHON ?= $(shell for each in python3 python3.14 python3.13 python3.12 python3.1
 	$$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$each && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help packages install run test tests fast slow model clients nightly check format lock
+.PHONY: help packages install run test tests fast slow model clients nightly check format supply lock
 # The checks and the model's tests run beside the other tests, and a failure of one doesn't hide another's.
 MAKEFLAGS += --jobs=3 --keep-going
 
@@ -64,6 +64,17 @@ check: packages ## lint, format, types, import rules
 format: packages ## format, and fix what the linter can fix
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# In an environment of their own, so that they look at ours without being in it.
+TOOLS := $(VENV)-supply
+AUDITORS := pip-audit==2.10.1 cyclonedx-bom==7.5.0 pip-licenses==5.5.5
+COPYLEFT := AGPL;GPLv2;GPLv3;GNU General Public License;GNU Affero
+
+supply: packages ## known vulnerabilities, licences that forbid our use, and the SBOM (sbom.json)
+	@test -x $(TOOLS)/bin/pip-audit || { $(PYTHON) -m venv $(TOOLS) && $(TOOLS)/bin/pip install --quiet $(AUDITORS); }
+	$(TOOLS)/bin/pip-licenses --python $(BIN)/python --from=mixed --fail-on="$(COPYLEFT)" --summary
+	$(TOOLS)/bin/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --of JSON --output-file sbom.json
+	$(TOOLS)/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints/server.txt
 
 lock: packages ## lock the dependencies again (ARGS=--upgrade for newer ones)
 	$(BIN)/python scripts/lock.py $(ARGS)

@@ -1,19 +1,21 @@
 """A tool that is called once outside of any turn, to try it: as an agent would call it, and with nothing stored."""
 
 import secrets
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from memserver.agent.call_run import run_call
 from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.options import CallLimits
 from memserver.errors import InvalidInput, ProtocolViolation, ToolProcessEnded
 from memserver.llm.tool_arguments import check_arguments
 from memserver.memory.results import ResultReader
-from memserver.messages import FunctionCall
+from memserver.messages import FunctionCall, JsonObject, Picture
 from memserver.storage.database import LazyTransaction
 from memserver.tools.tool import RunnableTool, ToolContext
 from memserver.wire.tools import ToolTrial
@@ -22,6 +24,9 @@ NOBODY = UUID(int=0)
 """The agent of a trial that names none."""
 PROCESS_SECONDS = 30
 """What the start of a Python function's process may take, beside its own time."""
+AT_ONCE = 8
+"""Trials of a server process: each of a Python function has a process of its own."""
+_running = threading.BoundedSemaphore(AT_ONCE)
 _AFTER_ALL = 2**62
 """A position after every message."""
 _NO_READER = ResultReader(window=0, count=lambda _: _refuse())
@@ -54,42 +59,59 @@ async def try_tool(
             f"{name} can't be tried: {why}.",
             hint="Python functions, webhooks and tools of MCP servers can.",
         )
-    if tool.kind == "python":
-        seconds = tool.timeout or deps.limits.calls.seconds
-        tool = replace(tool, timeout=seconds + PROCESS_SECONDS)
     start = time.monotonic()
     try:
         fitted = check_arguments(tool.spec, dict(arguments))
     except ProtocolViolation as error:
         return ToolTrial(state="refused", result=error.message, arguments=dict(arguments))
-    async with LazyTransaction(deps.database, tenant) as lazy:
-        context = ToolContext(
-            agent_id=agent_id or NOBODY,
-            tenant=tenant,
-            turn=0,
-            call_id=f"try{secrets.token_hex(3)}",
-            transaction=lazy,
-            database=deps.database,
-            archival=deps.archival,
-            recall=deps.recall,
-            before=_AFTER_ALL,
-            position=_AFTER_ALL,
-            now=deps.clock(),
-            zone=ZoneInfo("UTC"),
-            reader=_NO_READER,
-            alone=True,
-        )
-        call = FunctionCall(context.call_id, name, fitted)
-        try:
-            state, result, pictures = await run_call(tool, call, context, deps.limits.calls)
-        except ToolProcessEnded as error:
-            state, result, pictures = "failed", error.message, ()
+    if not _running.acquire(blocking=False):
+        busy = f"{AT_ONCE} tools are being tried already. Try later."
+        return ToolTrial(state="failed", result=busy, arguments=fitted)
+    try:
+        async with LazyTransaction(deps.database, tenant) as lazy:
+            context = _context(deps, lazy, tenant, agent_id or NOBODY)
+            state, result, pictures = await _call(tool, fitted, context, deps.limits.calls)
+    finally:
+        _running.release()
     return ToolTrial(
         state=state,
         result=result,
         pictures=len(pictures),
         arguments=fitted,
         seconds=round(time.monotonic() - start, 3),
+    )
+
+
+async def _call(
+    tool: RunnableTool, arguments: JsonObject, context: ToolContext, limits: CallLimits
+) -> tuple[Literal["done", "failed"], str, tuple[Picture, ...]]:
+    if tool.kind == "python":
+        tool = replace(tool, timeout=(tool.timeout or limits.seconds) + PROCESS_SECONDS)
+    try:
+        call = FunctionCall(context.call_id, tool.spec.name, arguments)
+        return await run_call(tool, call, context, limits)
+    except ToolProcessEnded as error:
+        return "failed", error.message, ()
+
+
+def _context(
+    deps: TurnDependencies, lazy: LazyTransaction, tenant: str, agent_id: UUID
+) -> ToolContext:
+    return ToolContext(
+        agent_id=agent_id,
+        tenant=tenant,
+        turn=0,
+        call_id=f"try{secrets.token_hex(3)}",
+        transaction=lazy,
+        database=deps.database,
+        archival=deps.archival,
+        recall=deps.recall,
+        before=_AFTER_ALL,
+        position=_AFTER_ALL,
+        now=deps.clock(),
+        zone=ZoneInfo("UTC"),
+        reader=_NO_READER,
+        alone=True,
     )
 
 

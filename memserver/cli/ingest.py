@@ -18,7 +18,7 @@ from memserver.cli.running_server import connect, find_agent
 from memserver.client import Client
 from memserver.client.failures import ServerUnreachable, UnexpectedAnswer
 from memserver.client.models import Document, UploadedDocument
-from memserver.errors import InvalidInput, MemserverError
+from memserver.errors import Forbidden, InvalidApiKey, InvalidInput, MemserverError, MissingApiKey
 
 LOOK_SECONDS = 0.5
 LOOKED_AT = 10
@@ -146,8 +146,8 @@ def _send(result: SentFile, upload: Upload) -> None:
         result.is_new = document.is_new
     except OSError as error:
         result.error = f"{error.strerror}."
-    except (ServerUnreachable, UnexpectedAnswer):
-        raise
+    except (ServerUnreachable, UnexpectedAnswer, MissingApiKey, InvalidApiKey, Forbidden):
+        raise  # so will the next file be answered
     except MemserverError as error:
         result.error = f"{error.message} {error.hint}".rstrip()
 

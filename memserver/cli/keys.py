@@ -46,22 +46,26 @@ def keys_create(
         str | None, typer.Option(help="90d, 12h, 2w, or an ISO date; left out: never.")
     ] = None,
     tenant: TenantOption = DEFAULT_TENANT,
+    daily_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Its turns may use on a day, in UTC; left out: no limit."),
+    ] = None,
 ) -> None:
     """Create a key and print it, this once. From the first key on the server wants one."""
     if not name.strip():
         raise InvalidInput(
             "A key needs a name.", hint="Say what it is for: memserver keys create laptop"
         )
-    new = NewKey(name.strip(), _scopes(scope or ["read", "write"]), _expiry(expires))
+    scopes = _scopes(scope or ["read", "write"])
+    new = NewKey(name.strip(), scopes, _expiry(expires), daily_tokens)
 
     async def create(database: Database) -> tuple[ApiKey, str]:
         async with database.tenant(tenant) as tx:
             return await api_keys.create(tx, tenant, new)
 
     made, secret = _run(create)
-    scopes = ", ".join(made.scopes)
     print(
-        f"Key {made.id} of tenant {tenant} ({scopes}). It is shown only now:",
+        f"Key {made.id} of tenant {tenant} ({', '.join(made.scopes)}). It is shown only now:",
         file=sys.stderr,
         flush=True,
     )

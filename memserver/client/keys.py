@@ -22,6 +22,7 @@ class Keys(Resource[TransportT]):
         *,
         scopes: Sequence[Scope] | None = None,
         expires_at: datetime | None = None,
+        daily_tokens: int | None = None,
         tenant: str | None = None,
     ) -> Request[CreatedKey]:
         """Create an API key. Its secret is in this answer only.
@@ -30,12 +31,14 @@ class Keys(Resource[TransportT]):
             name: what it is for; need not be unique.
             scopes: left out: read and write.
             expires_at: with a zone; left out: never.
+            daily_tokens: that turns posted by it may use on a day, in UTC; left out: no limit.
             tenant: left out: your own. Another one's only for the operator.
         """
         body = given(
             name=name,
             scopes=None if scopes is None else [*scopes],
             expires_at=expires_at,
+            daily_tokens=daily_tokens,
             tenant=tenant,
         )
         return post("/keys", CreatedKey, body)

@@ -15,6 +15,11 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+PAGE_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    # With none at all, browsers send a page's own forms with the origin null.
+    "Referrer-Policy": "same-origin",
+}
 KEY_DAYS = 30
 TOKEN_HEADER = "Memserver-Form"
 TOKEN_FIELD = "form_token"

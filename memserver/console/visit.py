@@ -17,7 +17,7 @@ from memserver.console.in_process import InProcess
 from memserver.console.navigation import PAGES
 from memserver.console.rendering import render, static_version
 from memserver.console.safety import (
-    POLICY,
+    PAGE_HEADERS,
     TOKEN_FIELD,
     TOKEN_HEADER,
     Cookies,
@@ -28,7 +28,6 @@ from memserver.console.safety import (
 PREFIX = "/console"
 MOST_FIELDS = 500
 # Without a referrer a browser names no origin with a form, and it would be refused.
-HEADERS = {"Content-Security-Policy": POLICY, "Referrer-Policy": "same-origin"}
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Visit:
     def page(self, template: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - a template's
         """A page, or a part of one, from its template."""
         html = self.render(template, **values)
-        response = HTMLResponse(html, status, headers=HEADERS)
+        response = HTMLResponse(html, status, headers=PAGE_HEADERS)
         if self.cookies.token is None:
             self.cookies.keep_token(response, self.token)
         return response

@@ -44,6 +44,7 @@ class NewKey:
     name: str
     scopes: Sequence[Scope]
     expires_at: datetime | None = None
+    daily_tokens: int | None = None
 
 
 _COLUMNS = ", ".join(ApiKey.model_fields)
@@ -56,6 +57,7 @@ class KnownKey:
     scopes: Sequence[Scope]
     expires_at: datetime | None
     revoked_at: datetime | None
+    daily_tokens: int | None
 
 
 def new_secret() -> str:
@@ -78,10 +80,11 @@ def digest_of(secret: str) -> bytes:
 async def create(tx: Transaction, tenant: str, new: NewKey) -> tuple[ApiKey, str]:
     """The new key with its secret, which is stored nowhere. Raises NotFound: no such tenant."""
     secret = new_secret()
-    query = f"""INSERT INTO api_keys (id, tenant, name, digest, prefix, scopes, expires_at)
-                VALUES (%s, %s, %s, %s, %s, %s, %s) RETURNING {_COLUMNS}"""
+    query = f"""INSERT INTO api_keys (id, tenant, name, digest, prefix, scopes, expires_at, daily_tokens)
+                VALUES (%s, %s, %s, %s, %s, %s, %s, %s) RETURNING {_COLUMNS}"""
     scopes, shown = sorted(set(new.scopes)), secret[:_SHOWN_CHARACTERS]
-    values = [new_id(), tenant, new.name, digest_of(secret), shown, scopes, new.expires_at]
+    values: list[object] = [new_id(), tenant, new.name, digest_of(secret), shown, scopes]
+    values += [new.expires_at, new.daily_tokens]
     try:
         return await fetch_one(tx, ApiKey, query, values), secret
     except psycopg.errors.ForeignKeyViolation as error:
@@ -97,7 +100,7 @@ async def revoke(tx: Transaction, key_id: UUID) -> ApiKey:
 
 async def use(tx: Transaction, digest: bytes) -> KnownKey | None:
     """The key of a secret's digest, of whatever tenant; its use is noted, to the minute."""
-    return await fetch_optional(tx, KnownKey, "SELECT * FROM use_api_key(%s)", [digest])
+    return await fetch_optional(tx, KnownKey, "SELECT * FROM find_api_key(%s)", [digest])
 
 
 async def exist(tx: Transaction) -> bool:

@@ -7,6 +7,7 @@ the recall row, and from its commit on nothing can lose it.
 import hashlib
 import json
 from collections.abc import Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
@@ -57,6 +58,10 @@ class TurnRow:
     def first_position(self) -> int:
         """Where the turn's messages start in the history."""
         return self.turn * PLACES_PER_TURN
+
+
+spending_key: ContextVar[UUID | None] = ContextVar("spending_key", default=None)
+"""The API key on whose budget turns are posted here; None: on nobody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +128,9 @@ WITH numbered AS (
     WHERE agent_id = %(agent_id)s
     RETURNING agent_id, tenant, next_turn - 1 AS turn, paused
 ), posted AS (
-    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by, request)
-    SELECT agent_id, turn, tenant, 'message', %(key)s, %(fingerprint)s, %(worker)s, %(request)s
+    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by, request, api_key)
+    SELECT agent_id, turn, tenant, 'message', %(key)s, %(fingerprint)s, %(worker)s, %(request)s,
+           %(api_key)s
     FROM numbered
     RETURNING *
 ), stored AS (
@@ -177,6 +183,7 @@ async def post(
         "chat_note": new.chat_note,
         "pictures": pictures.jsonb(new.pictures),
         "request": None if new.request is None else Jsonb(new.request),
+        "api_key": spending_key.get(),
         **envelope._asdict(),
     }
     try:

@@ -25,6 +25,11 @@ class ApiKey(Record):
     expires_at: datetime | None = Field(examples=[None])
     revoked_at: datetime | None = Field(examples=[None])
     last_used_at: datetime | None = Field(description="To the minute.", examples=[None])
+    daily_tokens: int | None = Field(
+        default=None,
+        description="Tokens that turns posted by it may use on a day, in UTC.",
+        examples=[None],
+    )
 
 
 class CreatedKey(ApiKey):

@@ -10,7 +10,7 @@ from memserver.wire.base import Record
 class DailyUsage(Record):
     """What turns used on one day, in UTC."""
 
-    day: datetime.date = Field(examples=[datetime.date(2026, 12, 1)])
+    day: datetime.date = Field(examples=["2026-11-29"])
     turns: int = Field(description="Those that ended on it.", examples=[12])
     steps: int = Field(examples=[20])
     prompt_tokens: int = Field(examples=[30000])

@@ -16,6 +16,7 @@ import typer
 import memserver
 from memserver.cli.console import console
 from memserver.cli.local_engine import local_engine
+from memserver.cli.running_server import connect
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver.settings import Settings
@@ -140,9 +141,9 @@ def run(entry: TaskEntry, given: RunOptions) -> None:
             engine, settings = stack.enter_context(local_engine(settings))
             anyio.run(partial(engine.wait_until_ready, within=ENGINE_SECONDS))
         settings = _sampling(settings, given)
-        model = ask_about_model(settings) if needs_model else {}
+        model = ask_about_model(settings) if needs_model else _model_of_server(systems, given)
         options = replace(options, speak=_speak(given, settings))
-        if model:
+        if needs_model:
             options = options.within(int(model["window"]))
         manifest = _manifest(entry, task, given, options, model, systems, examples)
         manifest |= {"agent": template.about} if template else {}
@@ -227,6 +228,15 @@ def _manifest(  # noqa: PLR0913 - all of it decides what the run is
         "systems": list(systems),
         "examples": list(examples),
     }
+
+
+def _model_of_server(systems: Sequence[str], given: RunOptions) -> JsonObject:
+    """What the server that is evaluated says of its model, where no other one is asked."""
+    if given.url is None or not set(AGENTS) & set(systems):
+        return {}
+    with connect(given.url, given.api_key) as client:
+        [model] = [each for each in client.ready().components if each.name == "model"]
+    return {"name": model.detail.partition(",")[0]} if model.ready else {}
 
 
 def _needs_model(systems: Sequence[str], url: str | None) -> bool:

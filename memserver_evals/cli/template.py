@@ -37,4 +37,5 @@ def find_template(named: str | None, url: str | None, api_key: str | None) -> Te
                     hint="Export it by `memserver export`, and name the file instead.",
                 )
     about = {"name": agent.name, "id": str(agent.id), "messages": agent.message_count}
+    about |= {"model": agent.model} if agent.model else {}
     return Template(str(agent.id), url, about)

@@ -62,7 +62,7 @@ def questions(
 
 def make(options: TaskOptions) -> OwnTask:
     refuse_unknown(options, ENTRY)
-    named = options.data if options.data is not None and options.data.is_file() else None
+    named = options.data if options.data is not None and not options.data.is_dir() else None
     path = named or find_file(options.data, (FILE,), options.extra.get("file"))
     instructions = options.extra.get("instructions", INSTRUCTIONS)
     words = options.number("answer_words", ANSWER_WORDS)

@@ -18,6 +18,15 @@ MOST_NAMED = 12
 """Units that aren't done; results.json names all."""
 MOST_KINDS = 8
 """Of the kinds of mistakes of each critic; results.json has all."""
+NAMES = {
+    "zero-shot": "untrained",
+    "warm-start": "warm start",
+    "rft": "rejection fine-tuning",
+    "rft-matched": "rejection fine-tuning, as many tokens",
+    "mdpo": "multi-turn DPO",
+    "sweet": "SWEET-RL",
+}
+"""Of policies, as pictures have them."""
 _LEGEND = 0.09
 """Inches of height for each training's name."""
 HEAD = (
@@ -184,7 +193,7 @@ def _draw_scores(results: Results) -> bytes | None:
 
 
 def _draw_bars(axes: Any, table: Table) -> None:  # noqa: ANN401 - matplotlib has no types
-    names = [row.policy for row in table.rows]
+    names = [NAMES.get(row.policy, row.policy) for row in table.rows]
     for offset, score, colour in zip(
         (-0.18, 0.18), ("success", "tests_passed"), COLOURS, strict=False
     ):

@@ -1,4 +1,7 @@
-"""Runs the examples of a document, in order, against a real server process with a scripted model."""
+"""Runs the examples of a document, in order, against a server on a real socket with a scripted model.
+
+The server runs in this process, which has its modules: a process of its own would take most of a page's time.
+"""
 
 import json
 import os
@@ -15,18 +18,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
+from memserver.testing.scripted_rules import RULES
+from memserver.testing.scripted_server import create_scripted_app
+from memserver.wiring.services import running_services
 from tests.support.adapters import make_adapter
+from tests.support.apps import application
 from tests.support.doc_blocks import REPOSITORY, Block
 from tests.support.http_app import serving
 from tests.support.server import OneDatabase
-from tests.support.servers import (
-    free_port,
-    memserver,
-    plain_environment,
-    scripted_model,
-    settings_for,
-)
+from tests.support.servers import plain_environment, settings_for
 
 DOCUMENTED_PORT = "8283"
 SECONDS = 60
@@ -100,18 +102,23 @@ class Reader:
 @contextmanager
 def reading(folder: Path, database: OneDatabase) -> Iterator[Reader]:
     """A reader with a server: an empty database, a scripted model, and no embedding model to load."""
-    with serving(_embeddings()) as embedder, scripted_model(folder, rule="remember") as model:
+    remember = create_scripted_app(RULES["remember"])
+    with serving(_embeddings()) as embedder, serving(remember) as model:
         settings = settings_for(
-            model.url,
+            model,
             llm_model="scripted",
             home=folder / "home",
             database_url=database.owner,
             database_app_url=database.app,
             embedding_base_url=f"{embedder}/v1",
         )
-        port = free_port()
-        with memserver(folder, settings, port=port) as server:
-            yield from _with_python(folder, server.port, plain_environment(folder, settings))
+        options = Settings(**{"_env_file": None, **settings})
+        with (
+            application(running_services(options), options) as app,
+            serving(app, lifespan="on") as server,
+        ):
+            port = int(server.rpartition(":")[2])
+            yield from _with_python(folder, port, plain_environment(folder, settings))
 
 
 def _with_python(folder: Path, port: int, environment: dict[str, str]) -> Iterator[Reader]:

@@ -39,8 +39,8 @@ def guide(prompt: Sequence[PromptMessage], _: Sequence[ToolSpec]) -> Step:
     return say(" | ".join(results)) if len(results) == len(calls) else calls[len(results)]
 
 
-@pytest.fixture
-def run(database: OneDatabase) -> Iterator[Run]:
+@pytest.fixture(scope="module")
+def run(shared_database: OneDatabase) -> Iterator[Run]:
     """Runs a program of the tour in a copy of its folder; gives the lines that it prints."""
     with temporary_folder() as folder, serving(create_scripted_app(guide)) as model:
         shutil.copytree(REPOSITORY / "examples", folder / "examples")
@@ -49,8 +49,8 @@ def run(database: OneDatabase) -> Iterator[Run]:
             model,
             llm_model="scripted",
             home=folder / "home",
-            database_url=database.owner,
-            database_app_url=database.app,
+            database_url=shared_database.owner,
+            database_app_url=shared_database.app,
             mcp_servers=json.dumps(NOTES),
             tool_networks="127.0.0.0/8",
         )

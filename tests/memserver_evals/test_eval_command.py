@@ -15,6 +15,7 @@ from memserver.testing.scripted_rules import echo, search_then_echo
 from memserver_evals.wiring import own_servers
 from tests.memserver_evals.support import endpoints, evaluate, lines, means, results
 from tests.support.server import OneDatabase
+from tests.support.terminal import terminal
 
 SMALL = ("--set", "each=2", "--set", "pairs=8")
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -300,4 +301,18 @@ def test_a_memserver_that_runs_elsewhere_is_evaluated_without_a_model_here(
     assert all(reply["text"].startswith("echo: What is the value") for reply in replies)
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["options"]["agent"] == {"max_output_tokens": 256}
+    assert manifest["model"] == {"name": "scripted"}
     assert all(reply["tokens_in"] > 0 and not reply["exchanges"] for reply in replies)
+
+
+def test_the_list_is_whole_in_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    with terminal(tmp_path, "eval", "list") as shown:
+        assert shown.end() == 0
+    listed = json.loads(evaluate("list", "--json").output)
+    assert "…" not in shown.text
+    assert max(map(len, shown.text.splitlines())) <= 80
+    words = " ".join(re.sub("[│┃]", " ", shown.text).split())
+    for task in listed["tasks"]:
+        assert task["name"] in words
+    for word in " ".join(each["is"] for each in listed["systems"]).split():
+        assert word in words

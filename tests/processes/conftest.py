@@ -8,10 +8,12 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from memserver.local.postgres.process import find_postmaster, stop
+from memserver.testing.scripted_rules import RULES
+from memserver.testing.scripted_server import create_scripted_app
 from tests.support.holding_embedder import HoldingEmbedder
 from tests.support.http_app import serving
-from tests.support.processes import CONTEXT_WINDOW
-from tests.support.servers import ServerProcess, scripted_model, temporary_folder
+from tests.support.processes import CONTEXT_WINDOW, Endpoint
+from tests.support.servers import temporary_folder
 
 
 @pytest.fixture
@@ -23,11 +25,11 @@ def folder() -> Iterator[Path]:
                 stop(left, patience=10)
 
 
-@pytest.fixture
-def echo(folder: Path) -> Iterator[ServerProcess]:
+@pytest.fixture(scope="module")
+def echo() -> Iterator[Endpoint]:
     """A model that repeats what the user said."""
-    with scripted_model(folder, context_window=CONTEXT_WINDOW) as process:
-        yield process
+    with serving(create_scripted_app(RULES["echo"], context_window=CONTEXT_WINDOW)) as url:
+        yield Endpoint(url)
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.migrate import OWNER_ROLE, newest_revision, prepare_embedded
 from tests.support.http_app import serving
-from tests.support.processes import command, rows, settings_on
+from tests.support.processes import Endpoint, command, rows, settings_on
 from tests.support.server import OneDatabase
-from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +55,7 @@ def test_migrate_brings_a_bare_database_to_the_newest_schema_and_can_be_repeated
 
 
 def test_doctor_finds_nothing_to_fix_where_all_is_well(
-    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: str
+    folder: Path, database: OneDatabase, echo: Endpoint, embedder: str
 ) -> None:
     settings = settings_on(database, echo.url, embedding_base_url=embedder)
     done = command(folder, settings, "doctor")
@@ -68,7 +67,7 @@ def test_doctor_finds_nothing_to_fix_where_all_is_well(
 
 
 def test_doctor_names_multilingual_embedding_models_where_the_one_in_use_is_for_english(
-    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: str
+    folder: Path, database: OneDatabase, echo: Endpoint, embedder: str
 ) -> None:
     settings = settings_on(
         database, echo.url, embedding_base_url=embedder, embedding_model="all-MiniLM-L6-v2"
@@ -91,7 +90,7 @@ def test_doctor_says_what_to_do_where_the_endpoints_are_down(
 
 
 def test_doctor_says_to_migrate_a_database_that_lacks_migrations_and_does_not_do_it(
-    folder: Path, echo: ServerProcess, embedder: str, bare: OneDatabase
+    folder: Path, echo: Endpoint, embedder: str, bare: OneDatabase
 ) -> None:
     settings = settings_on(bare, echo.url, embedding_base_url=embedder)
     done = command(folder, settings, "doctor")
@@ -102,7 +101,7 @@ def test_doctor_says_to_migrate_a_database_that_lacks_migrations_and_does_not_do
 
 
 def test_doctor_reports_an_embedder_without_a_model_and_looks_at_the_rest(
-    folder: Path, database: OneDatabase, echo: ServerProcess
+    folder: Path, database: OneDatabase, echo: Endpoint
 ) -> None:
     settings = settings_on(database, echo.url)
     del settings["embedding_model"]
@@ -112,9 +111,7 @@ def test_doctor_reports_an_embedder_without_a_model_and_looks_at_the_rest(
     assert "MEMSERVER_EMBEDDING_MODEL" in done.stdout
 
 
-def test_doctor_says_that_the_database_is_down(
-    folder: Path, echo: ServerProcess, embedder: str
-) -> None:
+def test_doctor_says_that_the_database_is_down(folder: Path, echo: Endpoint, embedder: str) -> None:
     nowhere = "postgresql://me:secret@127.0.0.1:9/mine"
     settings = settings_on(
         OneDatabase(nowhere, nowhere, nowhere), echo.url, embedding_base_url=embedder

@@ -18,6 +18,7 @@ from memserver.watchdog import Watchdog
 from tests.support.http_app import serving
 from tests.support.processes import (
     CONTEXT_WINDOW,
+    Endpoint,
     client,
     eventually,
     holding_model,
@@ -27,7 +28,6 @@ from tests.support.processes import (
     turn_states,
 )
 from tests.support.server import OneDatabase
-from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -172,7 +172,7 @@ async def test_a_turn_whose_process_was_killed_by_chance_calls_its_tools_in_anot
 
 
 async def test_a_turn_whose_process_was_killed_twice_by_chance_is_answered(
-    folder: Path, database: OneDatabase, echo: ServerProcess
+    folder: Path, database: OneDatabase, echo: Endpoint
 ) -> None:
     with serving_model(never_answers) as url:
         settings = settings_on(database, url, lease_seconds=1, home=folder / "home")

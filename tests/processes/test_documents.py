@@ -10,6 +10,7 @@ import pytest
 from tests.support.holding_embedder import HoldingEmbedder
 from tests.support.processes import (
     Client,
+    Endpoint,
     client,
     command,
     eventually,
@@ -18,7 +19,6 @@ from tests.support.processes import (
     settings_on,
 )
 from tests.support.server import OneDatabase
-from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,7 @@ async def finished(database: OneDatabase, user: Client, document: dict[str, Any]
 
 
 async def test_a_document_continues_where_it_stood_when_its_process_was_killed(
-    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+    folder: Path, database: OneDatabase, echo: Endpoint, embedder: HoldingEmbedder
 ) -> None:
     settings = settings_on(
         database, echo.url, embedding_base_url=embedder.url, lease_seconds=2, llm_timeout=5
@@ -87,7 +87,7 @@ async def test_a_document_continues_where_it_stood_when_its_process_was_killed(
 
 
 async def test_a_document_that_was_posted_is_there_though_the_process_is_killed_at_once(
-    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+    folder: Path, database: OneDatabase, echo: Endpoint, embedder: HoldingEmbedder
 ) -> None:
     embedder.let_go.set()
     settings = settings_on(
@@ -105,7 +105,7 @@ async def test_a_document_that_was_posted_is_there_though_the_process_is_killed_
 
 
 def test_files_are_sent_with_the_key_that_the_environment_has(
-    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+    folder: Path, database: OneDatabase, echo: Endpoint, embedder: HoldingEmbedder
 ) -> None:
     embedder.let_go.set()
     settings = settings_on(database, echo.url, embedding_base_url=embedder.url)

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 from memserver.local.postgres.process import find_postmaster
-from tests.support.processes import client, command, eventually, holding_model, server, show
-from tests.support.servers import ServerProcess, settings_for
+from tests.support.processes import (
+    Endpoint,
+    client,
+    command,
+    eventually,
+    holding_model,
+    server,
+    show,
+)
+from tests.support.servers import settings_for
 
 pytestmark = pytest.mark.slow
 
@@ -18,7 +26,7 @@ TRIES = 3
 
 
 async def test_agents_and_their_history_outlive_the_server_and_come_back_from_a_backup(
-    folder: Path, echo: ServerProcess
+    folder: Path, echo: Endpoint
 ) -> None:
     settings = settings_for(echo.url, home=folder)
     moved = settings_for(echo.url, home=folder / "other")
@@ -43,7 +51,7 @@ async def test_agents_and_their_history_outlive_the_server_and_come_back_from_a_
 
 
 async def test_a_start_after_kill_9_finds_the_posted_messages_and_answers_the_waiting_one(
-    folder: Path, echo: ServerProcess
+    folder: Path, echo: Endpoint
 ) -> None:
     with (
         holding_model() as model,
@@ -66,7 +74,7 @@ async def test_a_start_after_kill_9_finds_the_posted_messages_and_answers_the_wa
 
 
 async def test_a_server_is_healthy_within_three_seconds_of_its_start(
-    folder: Path, echo: ServerProcess
+    folder: Path, echo: Endpoint
 ) -> None:
     """The best of a few starts, given the more time the more others are using the machine."""
     took = []

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import gpu, gpu_limits, prefix_cache
 from tests.support.nightly import NIGHTLY
-from tests.support.servers import ServerProcess
+from tests.support.processes import Endpoint
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ def last_line(output: str) -> dict[str, Any]:
 
 @pytest.mark.skipif(not NIGHTLY, reason="takes half a minute: make nightly")
 def test_both_sides_are_measured_with_the_same_requests(
-    folder: Path, echo: ServerProcess, capsys: pytest.CaptureFixture[str]
+    folder: Path, echo: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bodies, out = folder / "bodies.jsonl", folder / "out.json"
     here = ["--vllm-url", echo.url, "--clients", "2", "--json"]
@@ -70,7 +70,7 @@ def test_both_sides_are_measured_with_the_same_requests(
 
 @pytest.mark.skipif(not NIGHTLY, reason="takes a quarter of a minute: make nightly")
 def test_the_orders_of_the_prompt_are_compared_over_two_evictions(
-    echo: ServerProcess, capsys: pytest.CaptureFixture[str]
+    echo: Endpoint, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = ["--vllm-url", echo.url, "--clients", "1", "--workers", "1", "--json"]
     prefix_cache.main([*here, "--conversations", "1", "--words", "20"])

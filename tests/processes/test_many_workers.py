@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.processes import (
     Client,
+    Endpoint,
     HoldingModel,
     client,
     eventually,
@@ -21,13 +22,12 @@ from tests.support.processes import (
     turn_states,
 )
 from tests.support.server import OneDatabase
-from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 
 
 async def test_fifty_messages_at_once_to_two_worker_processes_are_answered_in_one_order(
-    folder: Path, database: OneDatabase, echo: ServerProcess
+    folder: Path, database: OneDatabase, echo: Endpoint
 ) -> None:
     texts = [f"message {number}" for number in range(50)]
     with server(folder, settings_on(database, echo.url), "--workers", "2") as process:

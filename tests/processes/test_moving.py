@@ -9,7 +9,15 @@ import pytest
 
 from tests.support.agent_files import closed, opened, with_messages
 from tests.support.holding_embedder import HoldingEmbedder
-from tests.support.processes import DEADLINE, command, eventually, rows, server, settings_on
+from tests.support.processes import (
+    DEADLINE,
+    Endpoint,
+    command,
+    eventually,
+    rows,
+    server,
+    settings_on,
+)
 from tests.support.server import OneDatabase
 from tests.support.servers import ServerProcess, Settings
 
@@ -17,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 async def test_an_import_whose_process_is_killed_leaves_nothing_and_is_done_when_it_is_repeated(
-    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+    folder: Path, database: OneDatabase, echo: Endpoint, embedder: HoldingEmbedder
 ) -> None:
     embedder.let_go.set()
     settings = settings_on(database, echo.url, embedding_base_url=embedder.url, lease_seconds=2)
@@ -48,7 +56,7 @@ async def test_an_import_whose_process_is_killed_leaves_nothing_and_is_done_when
 
 
 def test_agents_are_written_to_files_and_made_of_them_by_the_command_line(
-    folder: Path, database: OneDatabase, echo: ServerProcess, embedder: HoldingEmbedder
+    folder: Path, database: OneDatabase, echo: Endpoint, embedder: HoldingEmbedder
 ) -> None:
     embedder.let_go.set()
     settings: Settings = settings_on(database, echo.url, embedding_base_url=embedder.url)

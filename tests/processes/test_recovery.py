@@ -18,7 +18,7 @@ from memserver.local.postgres.process import find_postmaster, stop
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.migrate import OWNER_ROLE, prepare_embedded
 from tests.support.nightly import NIGHTLY
-from tests.support.processes import client, eventually, holding_model, server
+from tests.support.processes import Endpoint, client, eventually, holding_model, server
 from tests.support.servers import ServerProcess, Settings, running_processes, settings_for
 
 pytestmark = pytest.mark.slow
@@ -69,7 +69,7 @@ def database_answers(process: ServerProcess) -> bool:
 
 
 async def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(
-    folder: Path, external: EmbeddedPostgres, echo: ServerProcess
+    folder: Path, external: EmbeddedPostgres, echo: Endpoint
 ) -> None:
     data = folder / "external" / "data"
     with server(folder, settings_on(external, echo.url), "--workers", "2") as process:
@@ -101,7 +101,7 @@ async def test_a_worker_that_starts_while_the_database_is_away_waits_for_it(
 
 @pytest.mark.parametrize("workers", ["1", "2"] if NIGHTLY else ["2"])
 async def test_the_embedded_postgres_is_started_again_when_it_dies(
-    folder: Path, echo: ServerProcess, workers: str
+    folder: Path, echo: Endpoint, workers: str
 ) -> None:
     data = folder / "postgres" / "data"
     settings = settings_for(echo.url, home=folder, lease_seconds=2)
@@ -121,7 +121,7 @@ async def test_the_embedded_postgres_is_started_again_when_it_dies(
 
 
 async def test_workers_end_with_the_main_process_and_a_new_server_takes_the_port(
-    folder: Path, echo: ServerProcess
+    folder: Path, echo: Endpoint
 ) -> None:
     settings = settings_for(echo.url, home=folder, lease_seconds=2)
     with server(folder, settings, "--workers", "2") as killed:

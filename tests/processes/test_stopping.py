@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.nightly import NIGHTLY
 from tests.support.processes import (
+    Endpoint,
     client,
     eventually,
     holding_model,
@@ -16,7 +17,6 @@ from tests.support.processes import (
     turn_states,
 )
 from tests.support.server import OneDatabase
-from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +25,7 @@ STOP_SECONDS = 10
 
 @pytest.mark.parametrize("workers", ["1", "2"] if NIGHTLY else ["2"])
 async def test_a_server_asked_to_end_during_a_turn_ends_and_the_next_one_answers_the_message(
-    folder: Path, database: OneDatabase, echo: ServerProcess, workers: str
+    folder: Path, database: OneDatabase, echo: Endpoint, workers: str
 ) -> None:
     with holding_model() as model:
         settings = settings_on(database, model.url)
@@ -67,7 +67,7 @@ async def test_the_caller_of_a_server_that_is_asked_to_end_reads_that_the_messag
 
 
 async def test_an_idle_server_asked_to_end_ends_at_once(
-    folder: Path, database: OneDatabase, echo: ServerProcess
+    folder: Path, database: OneDatabase, echo: Endpoint
 ) -> None:
     with server(folder, settings_on(database, echo.url)) as process:
         assert await asyncio.to_thread(process.terminate, STOP_SECONDS) == 0

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from tests.support.processes import (
+    Endpoint,
     client,
     eventually,
     holding_model,
@@ -16,7 +17,6 @@ from tests.support.processes import (
     turn_states,
 )
 from tests.support.server import OneDatabase
-from tests.support.servers import ServerProcess
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +33,7 @@ async def events(answer: httpx2.Response) -> list[tuple[str, dict[str, Any]]]:
 
 
 async def test_the_text_streams_in_pieces_that_make_the_committed_message(
-    folder: Path, database: OneDatabase, echo: ServerProcess
+    folder: Path, database: OneDatabase, echo: Endpoint
 ) -> None:
     text = 'Über "Zitate", \\ und 🎂, und noch viel mehr Text dahinter.'
     with server(folder, settings_on(database, echo.url)) as process:

@@ -71,6 +71,13 @@ def show(name: str, log: str) -> None:
     sys.stdout.write(f"--- {name} printed:\n{log}\n")
 
 
+@dataclass(frozen=True)
+class Endpoint:
+    """A model that is served in the test's process."""
+
+    url: str
+
+
 @dataclass
 class HoldingModel:
     """A model that keeps its first answer to itself, and numbers all it gives.

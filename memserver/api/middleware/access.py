@@ -15,6 +15,7 @@ from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memserver.api.errors import answer
+from memserver.api.middleware.budget import charge
 from memserver.api.middleware.forwarded import sent_for
 from memserver.api.middleware.origin import (
     READING,
@@ -43,7 +44,7 @@ from memserver.wiring.services import Services
 READY, METRICS = "/v1/ready", "/metrics"
 OPEN = frozenset({"/", "/v1/health", READY, "/openapi.json", "/docs", *ASSETS})
 """Paths that need no key."""
-ADMIN = ("/v1/keys", "/v1/tenants", "/v1/operations", "/v1/endpoint", "/v1/reports", METRICS)
+ADMIN = ("/v1/keys", "/v1/tenants", "/v1/operations", "/v1/endpoint", "/v1/reports")
 """Paths, with all below them, that need the scope admin."""
 MCP = "/mcp"
 """Where other agents use the memories. What a call changes needs the scope write, which its tool looks at."""
@@ -76,7 +77,7 @@ def required_scope(method: str, path: str) -> KeyScope | None:
     """What a key must allow for this request; None: it needs no key."""
     if path in OPEN or is_below(path, CONSOLE) or is_looked_for(path):
         return None
-    if any(is_below(path, root) for root in ADMIN):
+    if path == METRICS or any(is_below(path, root) for root in ADMIN):
         return "admin"
     return "read" if method in READING or path == MCP else "write"
 
@@ -191,6 +192,7 @@ class Access:
             raise InvalidApiKey("The API key was revoked.", hint=MAKE_A_KEY)
         if key.expires_at is not None and key.expires_at <= services.deps.clock():
             raise InvalidApiKey("The API key has expired.", hint=MAKE_A_KEY)
+        await charge(services, key, scope["method"], route_path(scope))
         return Caller(key.tenant, frozenset(key.scopes), key.id)
 
     def _check_origin(self, scope: Scope, headers: Headers) -> None:

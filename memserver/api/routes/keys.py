@@ -50,7 +50,7 @@ async def create_key(
     tenant = _whose(caller, new.tenant)
     async with services.database.tenant(tenant) as tx:
         made, secret = await api_keys.create(
-            tx, tenant, NewKey(new.name, new.scopes, new.expires_at)
+            tx, tenant, NewKey(new.name, new.scopes, new.expires_at, new.daily_tokens)
         )
     services.keys.created()
     created = CreatedKey(**dict(made), key=secret)

@@ -22,6 +22,13 @@ class KeyIn(RequestBody):
         description="read: GET; write: everything else; admin: keys and tenants, and all of these.",
     )
     expires_at: Moment | None = Field(default=None, description="Left out: never.", examples=[None])
+    daily_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**53,
+        description="Tokens that turns posted by it may use on a day, in UTC; left out: no limit.",
+        examples=[None],
+    )
     tenant: TenantName | None = Field(
         default=None, description="Left out: your own. Another one's only for the operator."
     )

@@ -46,9 +46,9 @@ function atEnd(list) {
   return list.scrollHeight - list.scrollTop - list.clientHeight < 160;
 }
 
-function toEnd(smooth) {
+function toEnd() {
   const list = turns();
-  if (list) list.scrollTo({ top: list.scrollHeight, behavior: smooth ? "smooth" : "instant" });
+  if (list) list.scrollTo({ top: list.scrollHeight, behavior: "instant" });
 }
 
 // What has left the window is grey, and a line says where it begins.
@@ -116,7 +116,7 @@ document.addEventListener("htmx:sseBeforeMessage", () => {
 });
 
 document.addEventListener("htmx:sseMessage", (event) => {
-  if (turns()?.dataset.follow) toEnd(false);
+  if (turns()?.dataset.follow) toEnd();
   if (event.detail.type === "step") refreshMemory();
 });
 
@@ -137,7 +137,7 @@ document.addEventListener("htmx:afterRequest", (event) => {
   if (event.target.id !== "composer" || !event.detail.successful) return;
   event.target.reset();
   document.querySelector("#turns > [data-once]")?.remove();
-  toEnd(true);
+  toEnd();
 });
 
 document.addEventListener("keydown", (event) => {
@@ -162,7 +162,7 @@ document.addEventListener("click", (event) => {
 
 addEventListener("DOMContentLoaded", () => {
   localTimes(document);
-  toEnd(false);
+  toEnd();
 });
 
 document.addEventListener("htmx:sendError", () => {

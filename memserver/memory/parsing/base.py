@@ -47,6 +47,8 @@ class SourceFile:
     kind: Kind  # as `detect` found it
     charset: str = ""  # in which it was declared to be
     language: str = "en"  # whose abbreviations don't end a sentence, as an ISO 639-1 code
+    tesseract: str = ""  # the program that recognizes text in images, where it is installed
+    seconds: float = 120  # that reading it may take
 
 
 @dataclass(frozen=True, slots=True)

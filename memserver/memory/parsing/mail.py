@@ -1,9 +1,10 @@
 """E-mail, by the standard library: headers, the text, and what is attached, which may be e-mail again."""
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from email import policy
 from email.errors import MessageError
 from email.message import EmailMessage
@@ -56,6 +57,7 @@ class _Reader:
     builder: TextBuilder
     source: SourceFile
     parts: int = 0
+    began: float = field(default_factory=time.monotonic)
 
     def read(self, message: EmailMessage, above: tuple[str, ...]) -> None:
         """Add a message: its headers and texts, then what is attached."""
@@ -98,7 +100,9 @@ class _Reader:
             content, kind = _content(part), str(part.get("Content-Type", ""))
             found = detect(content, name, kind)
             charset = part.get_content_charset() or ""
-            parsed = parse(SourceFile(content, found, charset, self.source.language))
+            left = self.source.seconds - (time.monotonic() - self.began)
+            file = replace(self.source, content=content, kind=found, charset=charset, seconds=left)
+            parsed = parse(file)
         except DocumentEmpty:
             return
         except DocumentError as error:

@@ -12,6 +12,7 @@ from memserver.errors import (
     DocumentWithoutText,
 )
 from memserver.memory.parsing.base import Parsed, SourceFile, TextSection, plain
+from memserver.memory.parsing.ocr import Recognizer
 
 _HYPHEN = re.compile("[\x02\ufffe]\r?\n?")
 """How PDFium writes a hyphen at the end of a line: the word goes on."""
@@ -36,23 +37,47 @@ def parse_pdf(source: SourceFile) -> Parsed:
                 hint="Save it without one, and send it again.",
             ) from error
         raise DocumentCorrupt(f"The PDF can't be opened: {error}") from error
-    texts, images = [], 0
+    recognizer = Recognizer(source.tesseract, source.seconds)
+    texts, images, recognized, unread = [], 0, [], 0
     for number in range(len(document)):
-        text, pictures = _page(document, number)
+        text, page = _page(document, number)
+        if page is not None:
+            images += 1
+            found = recognizer.read(page)
+            unread += found is None
+            text = plain(found or "")
+            recognized += [number + 1] if text else []
         texts.append(text)
-        images += pictures
     if not any(texts):
         if images:
             raise DocumentWithoutText(
-                f"The PDF's {len(texts)} pages are images without text.",
-                hint="Run a text recognition (OCR) over it, and send the result.",
+                f"The PDF's {len(texts)} pages are images without text.", hint=_hint(source)
             )
         raise DocumentEmpty("There is no text in the PDF.")
-    return _join(texts)
+    warnings = []
+    if recognized:
+        warnings.append(
+            f"The text of {len(recognized)} of {len(texts)} pages was recognized in images, and may "
+            f"have mistakes: {_list(recognized)}."
+        )
+    if unread and source.tesseract:
+        warnings.append(
+            f"{unread} pages with images were not recognized: the time was over, or tesseract failed."
+        )
+    return _join(texts, warnings)
 
 
-def _page(document: pypdfium2.PdfDocument, number: int) -> tuple[str, bool]:
-    """A page's text, and whether there is an image; a page that is damaged has none."""
+def _hint(source: SourceFile) -> str:
+    if source.tesseract:
+        return "Nothing was recognized in them. Scan them again, with more contrast."
+    return (
+        "Run a text recognition (OCR) over it, and send the result. Or have tesseract installed on the "
+        "server, which recognizes it then."
+    )
+
+
+def _page(document: pypdfium2.PdfDocument, number: int) -> tuple[str, pypdfium2.PdfPage | None]:
+    """A page's text, and the page if it has an image instead; a page that is damaged has neither."""
     try:
         page = document[number]
         text = page.get_textpage().get_text_range()
@@ -60,11 +85,15 @@ def _page(document: pypdfium2.PdfDocument, number: int) -> tuple[str, bool]:
             page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=5)
         )
     except pypdfium2.PdfiumError:
-        return "", False
-    return plain(_HYPHEN.sub("", text)).strip(), image
+        return "", None
+    return plain(_HYPHEN.sub("", text)).strip(), page if image else None
 
 
-def _join(texts: list[str]) -> Parsed:
+def _list(pages: list[int]) -> str:
+    return ", ".join(map(str, pages[:_SHOWN_PAGES])) + (", …" if pages[_SHOWN_PAGES:] else "")
+
+
+def _join(texts: list[str], warnings: list[str]) -> Parsed:
     sections, empty, at = [], [], 0
     for number, text in enumerate(texts, start=1):
         if not text:
@@ -72,8 +101,6 @@ def _join(texts: list[str]) -> Parsed:
             continue
         sections.append(TextSection(at, page=number, border=False))
         at += len(text) + 1
-    warnings = []
     if empty:
-        shown = ", ".join(map(str, empty[:_SHOWN_PAGES])) + (", …" if empty[_SHOWN_PAGES:] else "")
-        warnings.append(f"No text on {len(empty)} of {len(texts)} pages: {shown}.")
+        warnings.append(f"No text on {len(empty)} of {len(texts)} pages: {_list(empty)}.")
     return Parsed("\n".join(filter(None, texts)), sections, pages=len(texts), warnings=warnings)

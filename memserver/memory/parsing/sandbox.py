@@ -7,10 +7,11 @@ gets the file on stdin and none of the environment but where Python finds its mo
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memserver import errors
 from memserver.errors import DocumentCorrupt, DocumentError, DocumentTooCostly
@@ -25,6 +26,7 @@ class Sandbox:
 
     seconds: float = 120  # of time until its text must be there
     megabytes: int = 1024
+    tesseract: str = field(default_factory=lambda: shutil.which("tesseract") or "")
 
     async def parse(
         self, content: bytes, kind: Kind, language: str = "en", charset: str = ""
@@ -34,6 +36,13 @@ class Sandbox:
         Raises:
             DocumentError: one of its kinds says why the file can't be read.
         """
+        known = {
+            "kind": kind,
+            "charset": charset,
+            "language": language,
+            "tesseract": self.tesseract,
+            "seconds": self.seconds,
+        }
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # the working folder's modules are not ours
@@ -41,7 +50,8 @@ class Sandbox:
             "memserver.memory.parsing.worker",
             str(self.megabytes * _MEGABYTE),
             str(int(self.seconds) + 1),
-            json.dumps({"kind": kind, "language": language, "charset": charset}),
+            json.dumps(known),
+            start_new_session=True,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -56,7 +66,7 @@ class Sandbox:
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
-                    process.kill()
+                    os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
                 await process.wait()
         if process.returncode:
             raise _failure(process.returncode, complaint.decode("utf-8", "replace"))

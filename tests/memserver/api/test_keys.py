@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from memserver.api.app import create_app
-from memserver.api.middleware.access import ADMIN, METRICS, OPEN
+from memserver.api.middleware.access import ADMIN, OPEN
 from memserver.settings import Settings
 from memserver.testing.scripted import ScriptedModel, say
 from tests.memserver.api.walk import NO_ID, Operation, operations

@@ -2,14 +2,17 @@
 
 import asyncio
 import os
+import threading
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from memserver.agent import tool_trial
 from memserver.testing.scripted import ScriptedModel
 from memserver.tools.function import MARK, AgentContext, tool
 from tests.support.http_app import Current
@@ -103,6 +106,18 @@ async def test_a_webhook_and_a_tool_of_an_mcp_server_are_tried(
     assert f'"agent_id": "{agent}"'.encode() in body
     assert (added["state"], added["result"], added["arguments"]) == ("done", "3", {"a": 2})
     assert (failed["state"], "break_down" in failed["result"]) == ("failed", True)
+
+
+async def test_only_so_many_are_tried_at_a_time(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    all_taken = threading.BoundedSemaphore(1)
+    assert all_taken.acquire()
+    monkeypatch.setattr(tool_trial, "_running", all_taken)
+    async with serving(database, ScriptedModel(), TOOLS) as server:
+        answer = await tried(server, "die")
+    assert answer["state"] == "failed"
+    assert answer["result"] == "8 tools are being tried already. Try later."
 
 
 async def test_what_can_not_be_tried_is_an_error(database: OneDatabase) -> None:

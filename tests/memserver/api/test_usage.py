@@ -49,3 +49,32 @@ async def test_a_tenant_sees_its_own_usage_by_day_and_agent_and_the_operator_eve
     assert day["completion_tokens"] == 2 * part["completion_tokens"] > 0
     assert none == seen == {"tenant": "acme", "days": []}
     assert hidden.status_code == 404
+
+
+async def test_a_key_whose_budget_is_used_up_begins_no_turn_and_stores_no_message(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel([say("one"), say("two")])) as server:
+        await server.operate()
+        bounded = await server.create_key(daily_tokens=10)
+        agent = await server.create_agent()
+        url = f"/v1/agents/{agent}/messages"
+        first = await server.http.post(url, json={"text": "hello"}, headers=bounded)
+        refused = [
+            await server.http.post(path, json=body, headers=bounded)
+            for path, body in [
+                (url, {"text": "again"}),
+                (f"/v1/agents/{agent}/events", {"kind": "mail", "text": "again"}),
+                (
+                    "/v1/chat/completions",
+                    {"model": agent, "messages": [{"role": "user", "content": "x"}]},
+                ),
+            ]
+        ]
+        read = await server.http.get(f"/v1/agents/{agent}/messages", headers=bounded)
+        other = await server.http.post(url, json={"text": "now"})  # by the operator's key
+    assert (first.status_code, other.json()["turn"], read.status_code) == (200, 2, 200)
+    for answer in refused:
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (429, "token_budget_exceeded")
+        assert 0 < int(answer.headers["Retry-After"]) <= 86_401

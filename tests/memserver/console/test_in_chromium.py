@@ -40,8 +40,7 @@ def test_a_newcomer_makes_an_agent_sees_it_remember_and_forget_and_stops_it(
         page.get_by_role("button", name="Create").click()
 
         say_to(page, "My name is Ada.")
-        human = page.locator("#section-human")
-        expect(human).to_contain_text("Name: Ada")
+        expect(page.locator("#section-human")).to_contain_text("Name: Ada")
         expect(page.locator(".call", has_text="working_context_append")).to_be_visible()
         assert re.search(r"\d+ %", page.locator(".window").inner_text())
 
@@ -50,14 +49,7 @@ def test_a_newcomer_makes_an_agent_sees_it_remember_and_forget_and_stops_it(
         expect(page.get_by_text("Above: only in recall storage")).to_be_visible()
         expect(page.locator("#block-summary")).to_contain_text("They talked.")
 
-        human.get_by_role("button", name="Edit human").click()
-        page.locator("#side textarea").fill("Name: Grace")
-        page.get_by_role("button", name="Save").click()
-        expect(human).to_contain_text("Grace")
-        human.get_by_role("button", name="History").click()
-        expect(human.locator("ins").first).to_have_text("Grace")
-        human.get_by_role("button", name="Undo the last edit").click()
-        expect(human.locator("> .fact")).to_have_text("Name: Ada")
+        edit_and_undo(page)
 
         page.locator(".tabs").get_by_text("Recall").click()
         page.get_by_role("searchbox").fill("My name is Ada")
@@ -71,6 +63,10 @@ def test_a_newcomer_makes_an_agent_sees_it_remember_and_forget_and_stops_it(
         page.get_by_role("button", name="Stop").click()
         expect(page.get_by_text("Stopped.")).to_be_visible()
         held.let_go()
+
+        page.get_by_role("link", name="Settings").click()
+        page.get_by_role("button", name="Duplicate").click()
+        expect(page.get_by_label("Name", exact=True)).to_have_value(re.compile("^sam-copy-"))
     assert not faults
 
 
@@ -81,3 +77,15 @@ def say_to(page: Page, text: str) -> None:
     page.get_by_label("Message to sam").press("Enter")
     expect(page.locator(".turn")).to_have_count(before + 1)
     expect(page.locator(".working")).to_have_count(0)
+
+
+def edit_and_undo(page: Page) -> None:
+    human = page.locator("#section-human")
+    human.get_by_role("button", name="Edit human").click()
+    page.locator("#side textarea").fill("Name: Grace")
+    page.get_by_role("button", name="Save").click()
+    expect(human).to_contain_text("Grace")
+    human.get_by_role("button", name="History").click()
+    expect(human.locator("ins").first).to_have_text("Grace")
+    human.get_by_role("button", name="Undo the last edit").click()
+    expect(human.locator("> .fact")).to_have_text("Name: Ada")

@@ -52,6 +52,7 @@ def test_the_operators_pages_are_for_every_reader_and_fit_a_phone(
             page.keyboard.press("Enter")
             expect(page.get_by_text("signed in with this one")).to_be_visible()
             key = page.locator(".secret").inner_text()
+            page.get_by_role("link", name="I have copied it").click()
             page.get_by_role("button", name="Sign out").click()
             page.get_by_label("API key").fill(key)
             page.get_by_role("button", name="Sign in").click()

@@ -5,7 +5,7 @@ import itertools
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from enum import Enum
 from typing import Annotated, Any, Literal, Optional
 
@@ -331,7 +331,14 @@ def much() -> str:
 
 def structured() -> Any:
     """Return a structure."""
-    return {"place": Place("Oslo"), "wish": Wish(what="ä"), "day": date(2026, 1, 2), "none": None}
+    return {
+        "place": Place("Oslo"),
+        "wish": Wish(what="ä"),
+        "day": date(2026, 1, 2),
+        "colours": {"red"},
+        "took": timedelta(minutes=5),
+        "none": None,
+    }
 
 
 async def test_a_long_result_is_cut_and_the_model_learns_of_the_limit(
@@ -348,7 +355,7 @@ async def test_what_is_no_text_reaches_the_model_as_json(database: OneDatabase) 
     _, result = await called(database, tool(structured))
     assert result == (
         '{"place": {"city": "Oslo", "country": "Norway"}, "wish": {"what": "ä", "count": 1}, '
-        '"day": "2026-01-02", "none": null}'
+        '"day": "2026-01-02", "colours": ["red"], "took": "PT5M", "none": null}'
     )
 
 
