@@ -39,6 +39,7 @@ from memserver.storage import languages, message_index
 from memserver.storage.connecting import TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.erasure import REWRITE
+from memserver.storage.expiry import erasing_expired
 from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
@@ -279,6 +280,7 @@ async def _running(
         worker.running(),
         jobs.running(),
         idempotency.running(),
+        erasing_expired(database),
         forgetting_traces(database, settings.trace_seconds),
     ):
         yield Services(

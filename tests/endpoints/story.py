@@ -19,7 +19,7 @@ Say = Callable[[Server, str, str], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Outcome:
     """How a story went.
 
     Attributes:
@@ -31,7 +31,7 @@ class Told:
     refused: tuple[int, int, int]
 
 
-async def tell(provider: Provider, memory: Memory, url: str, database: OneDatabase) -> Told:
+async def play(provider: Provider, memory: Memory, url: str, database: OneDatabase) -> Outcome:
     """Play the story. Raises AssertionError where it goes another way."""
     story = _Story(provider, memory, url, database)
     async with story.serving() as server:
@@ -47,7 +47,7 @@ async def tell(provider: Provider, memory: Memory, url: str, database: OneDataba
         for agent in story.agents.values():
             notes = await _notes(server, agent)
             assert len(notes) <= provider.violations, notes[:3]
-    return Told(how, (first, again - first, other - again))
+    return Outcome(how, (first, again - first, other - again))
 
 
 class _Story:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.endpoints.provider import DATE, OVERFLOWS, Provider
 from tests.endpoints.providers.catalog import PROVIDERS
-from tests.endpoints.story import Told
+from tests.endpoints.story import Outcome
 
 PAGE = Path(__file__).parents[2] / "docs" / "endpoints.md"
 BEGIN, END = "<!-- profiles:begin -->", "<!-- profiles:end -->"
@@ -46,7 +46,7 @@ ships of Mistral, Gemma, Qwen, Llama, Granite, GLM, MiniMax, gpt-oss, DeepSeek a
 """What no test can check."""
 
 
-def row(provider: Provider, reported: Told | str) -> str:
+def row(provider: Provider, reported: Outcome | str) -> str:
     """A provider's line: how its story went, or why it doesn't work."""
     rules = "; ".join(f"[{rule.words}]({rule.source})" for rule in provider.rules)
     if isinstance(reported, str):
@@ -54,7 +54,7 @@ def row(provider: Provider, reported: Told | str) -> str:
     return f"| {provider.title} | {rules} | {reported.how} | yes | {reported.refused[0]} |"
 
 
-def keep(provider: Provider, reported: Told | str) -> None:
+def keep(provider: Provider, reported: Outcome | str) -> None:
     """Write the row down for `main`, or compare it with the page. Raises AssertionError."""
     made = row(provider, reported)
     folder = os.environ.get(FOLDER)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.endpoints.provider import Provider
 from tests.endpoints.providers.catalog import PROVIDERS
-from tests.endpoints.story import tell
+from tests.endpoints.story import play
 from tests.endpoints.stub import Stub
 from tests.endpoints.table import keep, rows
 from tests.support.http_app import serving
@@ -35,7 +35,7 @@ async def test_an_agent_works_with_every_provider(
     if (reason := OPEN.get(provider.slug)) is not None:
         keep(provider, reason)
         request.applymarker(pytest.mark.xfail(reason=reason))
-    reported = await tell(provider, stub.begin(provider.slug), url, database)
+    reported = await play(provider, stub.begin(provider.slug), url, database)
     if reason is None:
         keep(provider, reported)
 
