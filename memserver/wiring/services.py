@@ -19,6 +19,7 @@ from memserver.agent.events import EventBus
 from memserver.agent.options import CallLimits, Limits
 from memserver.agent.rewriting import RewritingJob
 from memserver.agent.timer_job import TimerJob
+from memserver.agent.upload_job import UploadJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
@@ -264,6 +265,7 @@ async def _running(
     )
     handlers = job_handlers(deps, upkeep, ingesting, settings)
     handlers |= TimerJob(database, conversation, worker).handlers
+    handlers |= UploadJob(database, conversation, worker).handlers
     jobs = JobRunner(
         database,
         handlers,
