@@ -41,18 +41,14 @@ def exported() -> Iterator[InMemorySpanExporter]:
 async def test_a_failure_is_counted_and_traced_by_its_code_without_its_words_or_an_unknown_name(
     exported: InMemorySpanExporter,
 ) -> None:
-    recorded, fails = Recorded(), [True, False, True]
-
-    def write(_: object) -> str | Exception:
-        return ModelUnavailable("It quotes a secret.") if fails.pop(0) else "They talked."
-
-    model = ObservedModel(ScriptedModel(summary=write), recorded, set())
-    for fail in fails:
-        if not fail:
-            await model.write(PROMPT, max_tokens=10)
-            continue
-        with pytest.raises(ModelUnavailable):
-            await model.write(PROMPT, max_tokens=10)
+    recorded, refusal = Recorded(), ModelUnavailable("It quotes a secret.")
+    outcomes = iter([refusal, "They talked.", refusal])
+    model = ObservedModel(ScriptedModel(summary=lambda _: next(outcomes)), recorded, set())
+    with pytest.raises(ModelUnavailable):
+        await model.write(PROMPT, max_tokens=10)
+    await model.write(PROMPT, max_tokens=10)
+    with pytest.raises(ModelUnavailable):
+        await model.write(PROMPT, max_tokens=10)
     assert [(name, error) for _, _, name, error in recorded.labels] == [
         ("", "model_unavailable"),
         ("scripted", ""),
