@@ -177,6 +177,7 @@ class StoredPassage:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     number: int = 0
+    expires_at: datetime | None = None
 
 
 Retriever = Literal["vector", "text"]

@@ -31,6 +31,7 @@ class AgentOptionsIn(AgentOptions):
     max_steps: int | None = Field(default=None, ge=1, le=100)
     daily_tokens: int | None = Field(default=None, ge=1, le=2**53, examples=[100000])
     auto_recall_floor: float | None = Field(default=None, ge=0, le=1, examples=[0.3])
+    retention_days: int | None = Field(default=None, ge=1, le=36_500, examples=[365])
 
     @model_validator(mode="before")
     @classmethod

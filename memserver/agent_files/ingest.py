@@ -292,6 +292,7 @@ class _Writing:
                         id=each.id if self.options.keep_ids and each.id else new_id(),
                         updated_at=each.updated_at or each.created_at,
                         number=each.number,
+                        expires_at=each.expires_at,
                     )
                     for place, each in enumerate(batch)
                 ]

@@ -246,6 +246,7 @@ class MessageRecord(FileRecord):
     chat: str | None = None
     chat_note: str | None = None
     pictures: list[ShownPart] | None = None
+    expires_at: Time | None = None
 
 
 class PassageRecord(FileRecord):
@@ -258,6 +259,7 @@ class PassageRecord(FileRecord):
     metadata: Metadata = Field(default_factory=dict)
     created_at: Time
     updated_at: Time | None = None
+    expires_at: Time | None = None
     vector: str | None = None
 
 

@@ -63,7 +63,7 @@ PAGES = {
         "position",
         -1,
         """SELECT m.position, m.role, m.content AS text, m.thought, m.tokens, m.created_at, m.fields,
-                  m.chat, m.chat_note, m.pictures, c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
+                  m.chat, m.chat_note, m.pictures, m.expires_at, c.call_id, c.name, c.arguments, c.state, c.result, c.waits_for, c.answer,
                   c.created_at AS called_at, c.finished_at
            FROM messages m
            LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position
@@ -82,7 +82,7 @@ PAGES = {
     "passages": Pages(
         "id",
         UUID(int=0),
-        """SELECT id, number, content AS text, tags, metadata, created_at, updated_at
+        """SELECT id, number, content AS text, tags, metadata, created_at, updated_at, expires_at
            FROM passages WHERE collection_id = %(collection_id)s AND id > %(after)s
            ORDER BY id LIMIT %(limit)s""",
     ),
@@ -329,15 +329,17 @@ async def insert_messages(
         "chat",
         "chat_note",
         "pictures",
+        "expires_at",
     )
     await tx.execute(
         """INSERT INTO messages (agent_id, position, tenant, role, content, thought, tokens, created_at,
-                                 fields, chat, chat_note, pictures)
+                                 fields, chat, chat_note, pictures, expires_at)
            SELECT %s, m.position, %s, m.role, m.content, m.thought, m.tokens, m.at, m.fields::jsonb, m.chat,
-                  m.chat_note, m.pictures::jsonb
+                  m.chat_note, m.pictures::jsonb, m.expires_at
            FROM unnest(%s::bigint[], %s::text[], %b::text[], %b::text[], %s::integer[],
-                       %s::timestamptz[], %b::text[], %b::text[], %b::text[], %b::text[])
-                AS m (position, role, content, thought, tokens, at, fields, chat, chat_note, pictures)""",
+                       %s::timestamptz[], %b::text[], %b::text[], %b::text[], %b::text[],
+                       %s::timestamptz[])
+                AS m (position, role, content, thought, tokens, at, fields, chat, chat_note, pictures, expires_at)""",
         [agent_id, tenant, *([row[name] for row in rows] for name in names)],
     )
     calls = [

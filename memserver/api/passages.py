@@ -111,6 +111,7 @@ async def insert(
             tags=passage.tags,
             metadata=passage.metadata,
             created_at=passage.created_at,
+            expires_at=passage.expires_at,
         )
         for passage in new.passages
     ]

@@ -146,6 +146,25 @@ def tenants_list() -> None:
         console.print(name)
 
 
+@tenants.command("retention")
+def tenants_retention(
+    name: Annotated[str, typer.Argument(help="Of the tenant.")],
+    days: Annotated[
+        int | None, typer.Argument(min=1, max=36_500, help="Left out: everything is kept.")
+    ] = None,
+) -> None:
+    """Say for how many days a tenant keeps messages and passages; older ones are deleted for good."""
+
+    async def change(database: Database) -> None:
+        async with database.tenant(name) as tx:
+            await api_keys.get_tenant(tx, name)
+            await api_keys.set_retention(tx, name, days)
+
+    _run(change)
+    kept = f"for {days} days; what is older is deleted within an hour" if days else "for ever"
+    console.print(f"{name} keeps messages and passages {kept}.")
+
+
 @tenants.command("usage")
 def tenants_usage(
     name: Annotated[str, typer.Argument(help="Whose.")] = api_keys.DEFAULT_TENANT,

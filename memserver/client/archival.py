@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
@@ -33,7 +34,7 @@ from memserver.client.requests import (
 )
 
 NewPassage = str | JsonObject
-"""A passage's text, or an object with `text` and, as wanted, `tags`, `metadata` and `created_at`."""
+"""A passage's text, or an object with `text` and, as wanted, `tags`, `metadata`, `created_at` and `expires_at`."""
 
 _OF_AGENT = "/agents/{agent}/archival"
 _COLLECTION = "/collections/{collection}"
@@ -224,9 +225,11 @@ class CollectionPassages(Resource[TransportT]):
         text: str | None = None,
         tags: Sequence[str] | None = None,
         metadata: JsonObject | None = None,
+        expires_at: datetime | None = None,
     ) -> Request[Passage]:
         """Change a passage; a new text is embedded again. `tags` and `metadata` are replaced as a whole."""
-        body = given(text=text, tags=None if tags is None else [*tags], metadata=metadata)
+        labels = None if tags is None else [*tags]
+        body = given(text=text, tags=labels, metadata=metadata, expires_at=expires_at)
         return patch(_PASSAGE, Passage, body, collection=collection, passage_id=passage)
 
     @method

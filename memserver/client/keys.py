@@ -7,7 +7,7 @@ from uuid import UUID
 
 from memserver.client.methods import Resource, TransportT, items, method
 from memserver.client.models import ApiKey, CreatedKey, Page, Scope, Tenant, TenantUsage
-from memserver.client.requests import Id, Paged, Request, get, given, nothing, post
+from memserver.client.requests import Id, Paged, Request, get, given, nothing, patch, post
 
 _KEY = "/keys/{key_id}"
 
@@ -83,6 +83,12 @@ class Tenants(Resource[TransportT]):
     def get(self, tenant: str) -> Request[Tenant]:
         """Get one tenant."""
         return get("/tenants/{tenant}", Tenant, tenant=tenant)
+
+    @method
+    def update(self, tenant: str, *, retention_days: int | None) -> Request[Tenant]:
+        """Change for how many days a tenant keeps messages and passages; None: for ever."""
+        body = {"retention_days": retention_days}
+        return patch("/tenants/{tenant}", Tenant, body, tenant=tenant)
 
     @method
     def usage(

@@ -9,6 +9,7 @@ from memserver.client.methods import Resource, TransportT, items, method, stream
 from memserver.client.models import (
     Answer,
     Erased,
+    Expiring,
     FoundMessage,
     Message,
     Page,
@@ -162,6 +163,19 @@ class Messages(Resource[TransportT]):
         """
         body = {"positions": [*positions], "turns": [*turns], "redact": redact}
         return post(f"{_MESSAGES}/delete", Erased, body, agent=agent)
+
+    @method
+    def expire(
+        self,
+        agent: Id,
+        expires_at: datetime | None,
+        *,
+        positions: Sequence[int] = (),
+        turns: Sequence[int] = (),
+    ) -> Request[Expiring]:
+        """Say when messages, or all of turns, expire and are deleted; None: they don't."""
+        body = {"positions": [*positions], "turns": [*turns], "expires_at": expires_at}
+        return post(f"{_MESSAGES}/expire", Expiring, body, agent=agent)
 
 
 class Turns(Resource[TransportT]):

@@ -37,6 +37,8 @@ from memserver.storage.passages import NewPassage
 from memserver.text import Span, clean_json
 
 JOB = "ingest_document"
+UPLOADED = "document_uploaded"
+"""The job that has one agent notified of a document that is stored."""
 BATCH = 128  # chunks that are embedded, and stored in one transaction
 PIECE_SECONDS = 20.0
 """What one job may take before it queues the next one, so that others get their turn."""
@@ -200,6 +202,11 @@ class DocumentStore:
             await passages.insert(tx, document.collection_id, new, model=model)
             if queue_next and to < source.total:
                 await queue(tx, document)
+            if current.state == "done":
+                for agent_id in await documents.agents_notified(tx, document.collection_id):
+                    args = {"agent_id": str(agent_id), "document": str(document.id)}
+                    key = f"{agent_id} {document.id}"
+                    await defer(tx, Job(UPLOADED, document.tenant, args, key=key))
             if (current.tags, current.metadata) != (document.tags, document.metadata):
                 ids = [passage.id for passage in new if passage.id is not None]
                 at = document.collection_id, ids

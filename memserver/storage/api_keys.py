@@ -130,6 +130,11 @@ async def get_tenant(tx: Transaction, tenant: str) -> Tenant:
     return await fetch_one(tx, Tenant, query, [tenant], no_tenant(tenant))
 
 
+async def set_retention(tx: Transaction, tenant: str, days: int | None) -> None:
+    """Say for how long the tenant keeps messages and passages; None: for ever."""
+    await tx.execute("UPDATE tenants SET retention_days = %s WHERE tenant = %s", [days, tenant])
+
+
 async def list_tenants(tx: Transaction, page: PageQuery) -> list[Tenant]:
     """A page of all tenants by their names: for the server's operator alone."""
     query = "SELECT * FROM list_tenants(%s, %s, %s)"

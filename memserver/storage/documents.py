@@ -26,6 +26,7 @@ from memserver.storage.rows import (
     fetch_one,
     fetch_optional,
     fetch_value,
+    fetch_values,
     paginate,
 )
 from memserver.storage.watched import allow_long_statements
@@ -242,6 +243,18 @@ async def advance(
            WHERE id = %(document)s AND state = 'running' AND chunks_done = %(done)s
            RETURNING {_COLUMNS}""",
         {"document": document.id, "done": done, "to": to},
+    )
+
+
+async def agents_notified(tx: Transaction, collection_id: UUID) -> list[UUID]:
+    """The agents that search a collection and want an event when a document is in it."""
+    return await fetch_values(
+        tx,
+        """SELECT a.id FROM agents a
+           WHERE (a.options ->> 'upload_events')::boolean AND (a.collection_id = %(collection)s OR EXISTS (
+               SELECT FROM agent_collections l
+               WHERE l.agent_id = a.id AND l.collection_id = %(collection)s))""",
+        {"collection": collection_id},
     )
 
 

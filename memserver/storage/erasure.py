@@ -70,8 +70,7 @@ async def erase(
     tenant = await fetch_value(tx, query, [agent_id])
     if tenant is None:
         raise no_agent(agent_id)
-    found = await _find(tx, agent_id, wanted)
-    await _check(tx, agent_id, found, wanted)
+    found = await find(tx, agent_id, wanted)
     positions = sorted(each.position for each in found)
     with allow_long_statements():
         await _erase_index(tx, agent_id, tenant, positions)
@@ -95,8 +94,14 @@ def rewriting_job(tenant: str, agent_id: UUID) -> Job:
     return Job(REWRITE, tenant, {"agent_id": str(agent_id)}, key=str(agent_id))
 
 
-async def _find(tx: Transaction, agent_id: UUID, wanted: Selection) -> list[_Found]:
-    return await fetch_all(
+async def find(tx: Transaction, agent_id: UUID, wanted: Selection) -> list[_Found]:
+    """The messages that are meant.
+
+    Raises:
+        NotFound: not all of them are there.
+        Conflict: one is of a turn that has not ended.
+    """
+    found = await fetch_all(
         tx,
         _Found,
         """SELECT position, role FROM messages
@@ -111,6 +116,8 @@ async def _find(tx: Transaction, agent_id: UUID, wanted: Selection) -> list[_Fou
             "last": [(turn + 1) * PLACES_PER_TURN - 1 for turn in wanted.turns],
         },
     )
+    await _check(tx, agent_id, found, wanted)
+    return found
 
 
 async def _check(

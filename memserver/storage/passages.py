@@ -46,23 +46,25 @@ class NewPassage:
     updated_at: datetime | None = None
     language: str = "english"
     number: int | None = None
+    expires_at: datetime | None = None
 
 
 COLUMNS = """p.id::text, p.collection_id::text, p.content AS text, p.tags, p.metadata, p.created_at,
-    p.updated_at, p.number"""
+    p.updated_at, p.number, p.expires_at"""
 """Of a row `p` of the table, as `read_passage` takes them."""
 _INSERT = f"""
 WITH stored AS (
     INSERT INTO passages
         (collection_id, id, tenant, content, tags, metadata, created_at, updated_at, number,
-         lexemes)
+         lexemes, expires_at)
     SELECT %(collection)s, n.id, %(tenant)s, n.content,
            ARRAY(SELECT jsonb_array_elements_text(n.tags)), n.metadata, coalesce(n.at, now()),
            coalesce(n.changed_at, now()), coalesce(n.number, %(last_number)s + n.place),
-           lexemes_of(n.language, n.content)
+           lexemes_of(n.language, n.content), n.expires_at
     FROM unnest(%(ids)s::uuid[], %(texts)b::text[], %(tags)b::jsonb[], %(metadata)b::jsonb[],
-                %(times)s::timestamptz[], %(changed)s::timestamptz[], %(lexed_in)s::text[], %(numbers)s::bigint[])
-         WITH ORDINALITY AS n (id, content, tags, metadata, at, changed_at, language, number, place)
+                %(times)s::timestamptz[], %(changed)s::timestamptz[], %(lexed_in)s::text[], %(numbers)s::bigint[],
+                %(expire)s::timestamptz[])
+         WITH ORDINALITY AS n (id, content, tags, metadata, at, changed_at, language, number, expires_at, place)
     ON CONFLICT (collection_id, id) DO NOTHING
     RETURNING *
 ), counted AS (
@@ -118,6 +120,7 @@ async def insert(
             "metadata": [Jsonb(dict(passage.metadata or {})) for passage in passages],
             "times": [passage.created_at for passage in passages],
             "changed": [passage.updated_at for passage in passages],
+            "expire": [passage.expires_at for passage in passages],
         },
     )
     new_ids = {passage.id for passage in stored}
@@ -219,7 +222,10 @@ async def delete_many(tx: Transaction, collection_id: UUID, passage_ids: Sequenc
 
 @dataclass(frozen=True, slots=True)
 class PassageChange:
-    """What of a passage changes; None stays. A new text comes with its vector and language, as in NewPassage."""
+    """What of a passage changes; None stays. A new text comes with its vector and language, as in NewPassage.
+
+    `sets_expiry`: `expires_at` counts, None too.
+    """
 
     text: str | None = None
     embedding: Sequence[float] | None = None
@@ -227,6 +233,8 @@ class PassageChange:
     tags: Sequence[str] | None = None
     metadata: Mapping[str, Any] | None = None
     language: str = "english"
+    expires_at: datetime | None = None
+    sets_expiry: bool = False
 
 
 async def update(
@@ -255,6 +263,8 @@ async def update(
                                   ELSE lexemes_of(%(language)s, %(text)s) END,
                    tags = coalesce(%(tags)s::text[], tags),
                    metadata = coalesce(%(metadata)s::jsonb, metadata),
+                   expires_at = CASE WHEN %(sets_expiry)s THEN %(expires_at)s::timestamptz
+                                     ELSE expires_at END,
                    updated_at = clock_timestamp()
                WHERE collection_id = %(collection)s AND id = %(passage)s
                RETURNING *
@@ -269,6 +279,8 @@ async def update(
             "language": lexed_in,
             "languages": spoken,
             "text": change.text,
+            "sets_expiry": change.sets_expiry,
+            "expires_at": change.expires_at,
             "tags": None if change.tags is None else list(change.tags),
             "metadata": None if change.metadata is None else Jsonb(dict(change.metadata)),
         },

@@ -53,6 +53,10 @@ class AgentOptions(Record):
     """Tokens of prompts and outputs that its turns may use on a day, in UTC; the next turn fails then."""
     trace: bool | None = None
     """Whether each step's prompt and the model's reply are stored as they are, to be looked at for a while."""
+    upload_events: bool = False
+    """Whether an event says so, in a turn of its own, when a document is stored in a collection that it searches."""
+    retention_days: int | None = Field(default=None, examples=[365])
+    """Messages and passages older than this are deleted; the tenant's rule counts, too, and the shorter one wins."""
     clock: AgentClock = "server"
     """messages: a message may say when it is said, by `created_at`, and that is the time while it is
     answered, for histories that are replayed."""

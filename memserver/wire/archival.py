@@ -22,6 +22,9 @@ class Passage(Record):
     metadata: dict[str, Any] = Field(examples=[{"year": 2024}])
     created_at: datetime
     updated_at: datetime
+    expires_at: datetime | None = Field(
+        default=None, description="When it is deleted.", examples=[None]
+    )
 
 
 class Source(Record):

@@ -48,3 +48,8 @@ class Tenant(Record):
 
     tenant: str = Field(examples=["acme"])
     created_at: datetime
+    retention_days: int | None = Field(
+        default=None,
+        description="Messages and passages older than this are deleted; null: none are.",
+        examples=[None],
+    )

@@ -237,6 +237,12 @@ class ContextView(Record):
         return self.used / max(1, self.window - self.reserved)
 
 
+class Expiring(Record):
+    """How many messages expire at a time, or don't any more."""
+
+    messages: int = Field(examples=[2])
+
+
 class Erased(Record):
     """What a deletion of messages did."""
 

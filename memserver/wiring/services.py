@@ -19,6 +19,7 @@ from memserver.agent.events import EventBus
 from memserver.agent.options import CallLimits, Limits
 from memserver.agent.rewriting import RewritingJob
 from memserver.agent.timer_job import TimerJob
+from memserver.agent.upload_job import UploadJob
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
@@ -39,6 +40,7 @@ from memserver.storage import languages, message_index
 from memserver.storage.connecting import TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.erasure import REWRITE
+from memserver.storage.expiry import erasing_expired
 from memserver.storage.idempotency import IdempotencyKeys
 from memserver.storage.job_runner import JobRunner
 from memserver.storage.jobs import Handler
@@ -263,6 +265,7 @@ async def _running(
     )
     handlers = job_handlers(deps, upkeep, ingesting, settings)
     handlers |= TimerJob(database, conversation, worker).handlers
+    handlers |= UploadJob(database, conversation, worker).handlers
     jobs = JobRunner(
         database,
         handlers,
@@ -279,6 +282,7 @@ async def _running(
         worker.running(),
         jobs.running(),
         idempotency.running(),
+        erasing_expired(database),
         forgetting_traces(database, settings.trace_seconds),
     ):
         yield Services(

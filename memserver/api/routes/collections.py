@@ -126,7 +126,7 @@ async def update_passage(
     tenant: TenantDep,
 ) -> Passage:
     """Change a passage; a new text is embedded again."""
-    wanted = PassageChange(**change.values())
+    wanted = PassageChange(**change.values(), sets_expiry="expires_at" in change.model_fields_set)
     async with LazyTransaction(services.database, tenant) as transaction:
         changed = await services.archival.update(transaction, collection_id, passage_id, wanted)
     return Passage.model_validate(changed)

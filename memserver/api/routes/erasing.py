@@ -6,10 +6,10 @@ from fastapi import Path, Query
 
 from memserver.api.dependencies import AgentId, BeginDep
 from memserver.api.json_body import Router
-from memserver.api.schemas.messages import DeleteIn
-from memserver.storage import erasure
+from memserver.api.schemas.messages import DeleteIn, ExpiryIn
+from memserver.storage import erasure, expiry
 from memserver.storage.erasure import Selection
-from memserver.wire.messages import Erased
+from memserver.wire.messages import Erased, Expiring
 
 router = Router(prefix="/agents/{agent}", tags=["messages"])
 
@@ -17,6 +17,15 @@ Redact = Annotated[
     bool, Query(description="Leave a placeholder in each place, which the agent reads.")
 ]
 Number = Annotated[int, Path(ge=0, lt=2**62)]
+
+
+@router.post("/messages/expire")
+async def expire_messages(agent_id: AgentId, wanted: ExpiryIn, begin: BeginDep) -> Expiring:
+    """Say when messages, or whole exchanges, expire: within an hour of then they are deleted, as by hand."""
+    async with begin() as tx:
+        selection = Selection(wanted.positions, wanted.turns)
+        count = await expiry.set_expiry(tx, agent_id, selection, wanted.expires_at)
+    return Expiring(messages=count)
 
 
 @router.delete("/messages/{position}")

@@ -6,7 +6,7 @@ from fastapi import Path
 
 from memserver.api.dependencies import ByTenant, CallerDep, ServicesDep
 from memserver.api.json_body import Router
-from memserver.api.schemas.keys import TenantIn, TenantName
+from memserver.api.schemas.keys import TenantIn, TenantName, TenantPatch
 from memserver.errors import Forbidden
 from memserver.storage import api_keys
 from memserver.storage.api_keys import DEFAULT_TENANT, no_tenant
@@ -49,4 +49,20 @@ async def get_tenant(
     if tenant != caller.tenant and not caller.operates:
         raise no_tenant(tenant)
     async with services.database.tenant(tenant) as tx:
+        return await api_keys.get_tenant(tx, tenant)
+
+
+@router.patch("/{tenant}")
+async def update_tenant(
+    tenant: Annotated[TenantName, Path()],
+    change: TenantPatch,
+    services: ServicesDep,
+    caller: CallerDep,
+) -> Tenant:
+    """Change for how long a tenant keeps messages and passages. Within an hour what is older is deleted, for good."""
+    if tenant != caller.tenant and not caller.operates:
+        raise no_tenant(tenant)
+    async with services.database.tenant(tenant) as tx:
+        if "retention_days" in change.values():
+            await api_keys.set_retention(tx, tenant, change.retention_days)
         return await api_keys.get_tenant(tx, tenant)

@@ -23,6 +23,7 @@ class PassageIn(RequestBody):
     tags: list[Name] = Field(default_factory=list, max_length=100, examples=[["strings"]])
     metadata: Metadata = Field(default_factory=dict, examples=[{"year": 2024}])
     created_at: Moment | None = None
+    expires_at: Moment | None = Field(default=None, description="Left out: never.")
 
 
 class PassagesIn(RequestBody):
@@ -36,9 +37,12 @@ class PassagesIn(RequestBody):
 class PassagePatch(Change):
     """A change of a passage; what is left out stays. `tags` and `metadata` are replaced as a whole."""
 
+    nullable = frozenset({"expires_at"})
+
     text: LongText | None = Field(default=None, examples=["The cello is called Hugo."])
     tags: list[Name] | None = Field(default=None, max_length=100, examples=[["strings"]])
     metadata: Metadata | None = Field(default=None, examples=[{"year": 2024}])
+    expires_at: Moment | None = Field(default=None, description="Null: never.", examples=[None])
 
 
 class CollectionIn(RequestBody):

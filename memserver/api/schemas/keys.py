@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from memserver.api.schemas.agents import Moment, Name, RequestBody
+from memserver.api.schemas.agents import Change, Moment, Name, RequestBody
 from memserver.storage.api_keys import TENANT_PATTERN
 from memserver.wire.keys import Scope
 
@@ -39,4 +39,18 @@ class TenantIn(RequestBody):
 
     tenant: TenantName = Field(
         description="Its name, by which it is known for ever.", examples=["example"]
+    )
+
+
+class TenantPatch(Change):
+    """A change of a tenant; what is left out stays."""
+
+    nullable = frozenset({"retention_days"})
+
+    retention_days: int | None = Field(
+        default=None,
+        ge=1,
+        le=36_500,
+        description="Messages and passages older than this are deleted; null: none are.",
+        examples=[365],
     )

@@ -78,17 +78,30 @@ class ImportIn(RequestBody):
 Place = Annotated[int, Field(ge=0, lt=2**62)]
 
 
-class DeleteIn(RequestBody):
-    """Messages that are deleted: by their positions, or all of turns."""
+class SelectedIn(RequestBody):
+    """Messages by their positions, or all of turns."""
 
     positions: list[Place] = Field(default_factory=list, max_length=1000, examples=[[1000, 1001]])
     turns: list[Place] = Field(default_factory=list, max_length=100)
-    redact: bool = Field(
-        default=False, description="Leave a placeholder in each place, which the agent reads."
-    )
 
     @model_validator(mode="after")
     def _names_some(self) -> Self:
         if not (self.positions or self.turns):
             raise ValueError("name messages by `positions`, or exchanges by `turns`")
         return self
+
+
+class ExpiryIn(SelectedIn):
+    """When messages expire."""
+
+    expires_at: Moment | None = Field(
+        description="With a zone; null: they don't.", examples=["2030-01-01T00:00:00Z"]
+    )
+
+
+class DeleteIn(SelectedIn):
+    """Messages that are deleted."""
+
+    redact: bool = Field(
+        default=False, description="Leave a placeholder in each place, which the agent reads."
+    )

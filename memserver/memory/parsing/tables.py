@@ -7,11 +7,12 @@ import zipfile
 from collections import Counter
 from collections.abc import Sequence
 from datetime import date, datetime
+from itertools import islice
 
 import python_calamine
 
 from memserver.errors import DocumentCorrupt
-from memserver.memory.parsing.base import LONGEST_TEXT, Parsed, SourceFile, plain
+from memserver.memory.parsing.base import LONGEST_TEXT, MOST_SECTIONS, Parsed, SourceFile, plain
 from memserver.memory.parsing.building import TextBuilder
 from memserver.memory.parsing.containers import ZIP, protected
 from memserver.memory.parsing.encoding import decode
@@ -21,6 +22,7 @@ _SEPARATOR = re.compile(r"sep=(.)\n")  # Excel's first line
 _LOOKED_AT = 50  # lines
 _LONGEST_CELL = 50  # lines; a quotation mark that opens more is meant as a character
 _WITHOUT_VALUE = re.compile(rb"<c [^>]*><f[^>]*>[^<]*</f>(?:<v\s*/>|<v></v>)?</c>")
+_MOST_ROWS = MOST_SECTIONS + 2  # of which the last one is refused
 _MOST_MERGED = 100_000  # cells
 
 
@@ -33,9 +35,10 @@ def parse_csv(source: SourceFile) -> Parsed:
     if declared := _SEPARATOR.match(text):
         text = text[declared.end() :]
     delimiter = declared[1] if declared else _find_delimiter(text)
-    rows = list(csv.reader(io.StringIO(text), delimiter=delimiter))
+    rows = list(islice(csv.reader(io.StringIO(text), delimiter=delimiter), _MOST_ROWS))
     if any(cell.count("\n") > _LONGEST_CELL for row in rows for cell in row):
-        rows = list(csv.reader(io.StringIO(text), delimiter=delimiter, quoting=csv.QUOTE_NONE))
+        lines = csv.reader(io.StringIO(text), delimiter=delimiter, quoting=csv.QUOTE_NONE)
+        rows = list(islice(lines, _MOST_ROWS))
         builder.warnings.append("A quotation mark is never closed: all are read as characters.")
     builder.add_rows(rows)
     return builder.build()

@@ -540,6 +540,7 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
     }  # fmt: skip
     values["messages.jsonl"][1] |= {
         "thought": "hm",
+        "expires_at": "2099-01-01T00:00:00Z",
         "chat": "a",
         "chat_note": "[event] chat: another.",
         "pictures": [{"digest": sha256(png()).hexdigest(), "media_type": "image/png", "width": 2, "height": 3,
@@ -553,6 +554,7 @@ async def test_every_field_of_the_format_survives_an_import_and_an_export(
     values["passages.jsonl"][0] = {
         "id": "019b0000-0000-7000-8000-000000000002", "number": 7, "text": "p", "tags": ["t", "ü"],
         "metadata": {"deep": {"x": 1.5}}, "created_at": at[0], "updated_at": at[6],
+        "expires_at": "2099-01-01T00:00:00Z",
     }  # fmt: skip
     values["passages.jsonl"][1] |= {
         "id": "019b0000-0000-7000-8000-000000000003",

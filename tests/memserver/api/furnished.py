@@ -128,10 +128,10 @@ def request_of(operation: Operation, names: Ids) -> Json:
     request = operation.request(names)
     if operation.name == "POST /v1/mcp-servers":
         request["json"]["url"] = names["mcp_url"]
+    if operation.path.endswith(("/messages/delete", "/messages/expire")):
+        request["json"]["positions"] = [1001 if operation.path.endswith("delete") else 1000]
     if operation.name == "POST /v1/webhooks":  # which hears of nothing: nobody is there
         request["json"]["events"] = ["document.failed"]
-    if operation.path.endswith("/messages/delete"):
-        request["json"]["positions"] = [1001]
     if operation.name in OPENAI:
         said = {name: value for name, value in request["json"].items() if name != "model"}
         request["json"] = {"model": names["model"], **said}

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import psycopg
 import pytest
 from typing_extensions import override
 
@@ -23,9 +22,9 @@ from tests.support.compacting import (
     positions,
     talk_until_queued,
 )
+from tests.support.erased import WORD, holding
 from tests.support.server import OneDatabase, Server, serving
 
-WORD = "quarkmoth"
 SUMMARY = "SELECT text, outdated FROM summaries ORDER BY until"
 
 
@@ -42,23 +41,6 @@ class Pausing(HashingEmbedder):
             self.reached.set()
             await self.release.wait()
         return await super().embed(texts)
-
-
-def holding(database: OneDatabase, word: str = WORD) -> list[str]:
-    """The tables that have a word anywhere."""
-    with psycopg.connect(database.superuser) as connection:
-        tables = connection.execute(
-            """SELECT c.oid::regclass::text FROM pg_class c
-               WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace"""
-        ).fetchall()
-        return [
-            table
-            for (table,) in tables
-            if connection.execute(
-                f"SELECT 1 FROM {table} t WHERE strpos(lower(t::text), %s) > 0 LIMIT 1".encode(),
-                [word],
-            ).fetchone()
-        ]
 
 
 async def delete(server: Server, path: str, **query: Any) -> dict[str, Any]:

@@ -149,6 +149,13 @@ def test_an_archive_of_very_many_files_is_refused_unopened() -> None:
         detect(bytes(content))
 
 
+def test_an_archive_with_a_password_says_so() -> None:
+    content = bytearray(file("book.docx"))
+    content[content.find(b"PK\x01\x02") + 8] |= 1  # the flag of an encrypted entry
+    with pytest.raises(DocumentEncrypted, match="password"):
+        detect(bytes(content))
+
+
 def test_without_the_extra_a_presentation_is_refused_with_what_helps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
