@@ -27,7 +27,6 @@ from memserver.console.safety import (
 
 PREFIX = "/console"
 MOST_FIELDS = 500
-# Without a referrer a browser names no origin with a form, and it would be refused.
 
 
 @dataclass(frozen=True)

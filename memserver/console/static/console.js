@@ -77,7 +77,7 @@ function dropEvicted(event) {
     event.detail.shouldSwap = false; // a section is being edited, or its history read
     return;
   }
-  folds = new Map([...shown.querySelectorAll("details[id]")].map((each) => [each.id, each.open]));
+  folds = new Map([...shown.querySelectorAll("details[id]:not(#block-summary)")].map((each) => [each.id, each.open]));
   const found = /data-queue-start="(\d+)"/.exec(event.detail.serverResponse);
   if (!found) return;
   let falling = 0;
