@@ -29,9 +29,9 @@ MOST_POINTS = 300
 
 
 def find_reports(folder: Path) -> list[Report]:
-    """All runs in the folder, the newest first."""
-    found = sorted(_walk(folder).values(), key=lambda report: report.changed_at, reverse=True)
-    return found[:MOST_RUNS]
+    """The newest runs in the folder, the oldest of them first."""
+    found = sorted(_walk(folder).values(), key=lambda report: report.updated_at)
+    return found[-MOST_RUNS:]
 
 
 def read_report(folder: Path, name: str) -> ReportContent:
@@ -70,7 +70,7 @@ def _walk(folder: Path) -> dict[Path, Report]:
                 name = path.name if path == folder else path.relative_to(folder).as_posix()
                 changed = datetime.fromtimestamp((path / mark).lstat().st_mtime, UTC)
                 values = {"name": name, "kind": kind, "title": path.name, "finished": end in files}
-                found[path] = Report.model_validate({**values, "changed_at": changed})
+                found[path] = Report.model_validate({**values, "updated_at": changed})
                 break
     return found
 

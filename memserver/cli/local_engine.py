@@ -34,7 +34,7 @@ LOCAL_MODEL: dict[str, Any] = {
     "llm_longest_text": 200,
     "llm_max_output_tokens": 1100,
     "summary_method": "extract",
-    "pressure_alert": False,
+    "history": "compact",
     "prompts_dir": shipped_prompts() / "small_model",
 }
 """What the local model was trained with; what a user sets stays."""

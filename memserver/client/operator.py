@@ -1,8 +1,10 @@
 """What the server's operator looks at."""
 
-from memserver.client.methods import Resource, TransportT, method
-from memserver.client.models import ModelEndpoint, Operations, ReportContent, ReportList
-from memserver.client.requests import Request, get
+from typing_extensions import Unpack
+
+from memserver.client.methods import Resource, TransportT, items, method
+from memserver.client.models import ModelEndpoint, Operations, Page, Report, ReportContent
+from memserver.client.requests import Paged, Request, get
 
 
 class Operator(Resource[TransportT]):
@@ -23,9 +25,11 @@ class Operator(Resource[TransportT]):
         return get("/endpoint", ModelEndpoint)
 
     @method
-    def reports(self) -> Request[ReportList]:
-        """Runs of evaluations and trainings in the server's results folder, the newest first."""
-        return get("/reports", ReportList)
+    def reports(self, **page: Unpack[Paged[str]]) -> Request[Page[Report, str]]:
+        """List the runs of evaluations and trainings in the server's results folder, oldest first."""
+        return get("/reports", Page[Report, str], page)
+
+    all_reports = items(reports.build)
 
     @method
     def report(self, name: str) -> Request[ReportContent]:

@@ -15,7 +15,7 @@ SPANS = (15, 60, 360, 1440)
 
 def _values(load: Operations) -> dict[str, Any]:
     minutes = load.minutes
-    times = [f"{each.minute:%H:%M}" for each in minutes]
+    times = [f"{each.at:%H:%M}" for each in minutes]
     turns = [float(each.turns) for each in minutes]
     latencies = [each.p95 or 0.0 for each in minutes]
     spent = {

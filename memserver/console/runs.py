@@ -11,9 +11,10 @@ from memserver.client.models import ReportContent
 from memserver.console.charts import Frame, short
 from memserver.console.routing import PageRouter
 from memserver.console.visit import VisitDep
-from memserver.errors import InvalidInput
+from memserver.errors import InvalidInput, NotFound
 
 router = PageRouter()
+MOST_SHOWN = 100
 WIDE, HIGH = 320.0, 120.0
 FIRST = ("loss", "eval_loss", "rewards/margins", "rewards/accuracies", "mean_token_accuracy")
 """Curves that are looked at first."""
@@ -58,7 +59,11 @@ class CurvePicture:
 
 @router.get("/runs")
 async def list_runs(visit: VisitDep) -> Response:
-    return visit.page("runs.html", section="runs", reports=await visit.api.operator.reports())
+    try:
+        found = await visit.api.operator.reports(limit=MOST_SHOWN, order="desc")
+    except NotFound:
+        return visit.page("runs.html", section="runs", reports=None)
+    return visit.page("runs.html", section="runs", reports=found.items)
 
 
 @router.get("/runs/show")

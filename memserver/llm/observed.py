@@ -7,7 +7,7 @@ from typing import TypeVar
 from opentelemetry.trace import Span, SpanKind
 from typing_extensions import override
 
-from memserver.errors import ModelError, ModelNotFound
+from memserver.errors import ModelError
 from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
 from memserver.messages import Prompt, TokenUsage, ToolSpecs
 from memserver.telemetry.metrics import FIRST_TEXT, MODEL, MODEL_TOKENS, Recorder
@@ -21,9 +21,11 @@ CHAT, PROVIDER = "chat", "openai"
 class ObservedModel(ModelDecorator):
     """Records how long requests take, and their tokens, also of those that failed but cost some."""
 
-    def __init__(self, inner: ChatModel, recorder: Recorder) -> None:
+    def __init__(self, inner: ChatModel, recorder: Recorder, known: set[str]) -> None:
+        """Observe it; `known` are names that have worked: a label has no others, which agents may be given at will."""
         super().__init__(inner)
         self._recorder = recorder
+        self._known = known
 
     @override
     async def call_tool(
@@ -53,7 +55,8 @@ class ObservedModel(ModelDecorator):
             nonlocal first
             if not first:
                 first = perf_counter()
-                record(FIRST_TEXT, first - start, CHAT, PROVIDER, name)
+                known = name if name in self._known else ""
+                record(FIRST_TEXT, first - start, CHAT, PROVIDER, known)
             assert on_text is not None
             on_text(text)
 
@@ -63,12 +66,12 @@ class ObservedModel(ModelDecorator):
             with span(CHAT, asked, kind=SpanKind.CLIENT) as traced:
                 answer = await ask(None if on_text is None else hear)
                 name, usage = self.inner.name, answer.usage
+                self._known.add(name)
                 if traced.is_recording():
                     _describe(traced, name, usage)
         except ModelError as error:
             failure, usage = error.code, getattr(error, "usage", usage)
-            if isinstance(error, ModelNotFound):
-                name = ""  # whatever somebody has named
+            name = name if name in self._known else ""
             raise
         else:
             return answer

@@ -21,7 +21,8 @@ from memserver.storage.missing import no_agent
 from memserver.storage.repeating import repeat, run_beside
 from memserver.storage.rows import PageQuery, fetch_all, fetch_value, fetch_values
 
-ERASE_EVERY = 3600.0
+FIRST_AFTER, ERASE_EVERY = 60.0, 3600.0
+"""Seconds, so that a server that is often started again erases, too."""
 BATCH = 1000
 """Messages or passages that are erased in one transaction."""
 
@@ -105,12 +106,15 @@ def erasing_expired(database: Database) -> AbstractAsyncContextManager[None]:
     """Erase what has expired, now and then while the block runs; several processes may."""
 
     async def erase() -> None:
-        await asyncio.sleep(ERASE_EVERY)
         async with database.across_tenants() as tx:
             now: datetime = await fetch_value(tx, "SELECT now()", [])
         await erase_expired(database, now)
 
-    return run_beside(repeat(erase, 0))
+    async def again_and_again() -> None:
+        await asyncio.sleep(FIRST_AFTER)
+        await repeat(erase, ERASE_EVERY)
+
+    return run_beside(again_and_again())
 
 
 async def _erase_of(database: Database, tenant: str, now: datetime) -> int:

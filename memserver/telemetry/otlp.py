@@ -19,6 +19,8 @@ from memserver.telemetry import spans
 from memserver.telemetry.metrics import MEASURES, Measure, Recorder
 
 NAME = "memserver"
+SECONDS = 3
+"""For what a collector gets at once, with retries: one that is away holds up the end of a process by that, twice."""
 
 
 class OtlpExport(Recorder):
@@ -28,10 +30,14 @@ class OtlpExport(Recorder):
         resource = Resource.create({"service.name": NAME, "service.version": memserver.__version__})
         base = endpoint.rstrip("/")
         self._traces = TracerProvider(resource=resource)
-        self._traces.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces")))
+        self._traces.add_span_processor(
+            BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces", timeout=SECONDS))
+        )
         trace.set_tracer_provider(self._traces)  # FastAPI's own spans of requests go there
         spans.begin(self._traces.get_tracer(NAME))
-        reader = PeriodicExportingMetricReader(OTLPMetricExporter(f"{base}/v1/metrics"))
+        reader = PeriodicExportingMetricReader(
+            OTLPMetricExporter(f"{base}/v1/metrics", timeout=SECONDS)
+        )
         self._metrics = MeterProvider([reader], resource)
         meter = self._metrics.get_meter(NAME)
         self._histograms = {

@@ -11,7 +11,7 @@ from memserver.wire.base import Record
 class Minute(Record):
     """What one minute brought; times of turns in seconds, null where none ended."""
 
-    minute: datetime
+    at: datetime = Field(description="When it began.")
     turns: int = Field(description="That ended.", examples=[42])
     steps: int = Field(examples=[57])
     errors: int = Field(description="Turns that failed.", examples=[0])
@@ -47,7 +47,7 @@ class OpenTurns(Record):
 
     waiting: int = Field(examples=[0])
     running: int = Field(examples=[3])
-    oldest: datetime | None = Field(
+    waiting_since: datetime | None = Field(
         description="Since when the one waits that has waited longest.", examples=[None]
     )
 
@@ -63,7 +63,7 @@ class JobCount(Record):
 class Operations(Record):
     """How the server does: the last minutes, and what stands in line; all tenants and processes together."""
 
-    now: datetime
+    at: datetime
     minutes: list[Minute] = Field(description="The oldest first; the last one is not over.")
     turn_seconds: TurnSeconds
     step_seconds: StepSeconds
@@ -91,7 +91,9 @@ class KnownModel(Record):
     """A model that this process has asked, and what was found out about how it wants to be asked."""
 
     name: str = Field(examples=["llama"])
-    mode: str = Field(description="tools, json_schema or text; auto: not known yet.")
+    mode: str = Field(
+        description="tools, json_schema or text; auto: not known yet.", examples=["tools"]
+    )
     window: int | None = Field(examples=[8192])
     counts_exactly: bool = Field(description="Whether tokens are counted, and not estimated.")
     profile: dict[str, str | bool | None] = Field(
@@ -122,7 +124,7 @@ class Report(Record):
     name: str = Field(description="Its path in the folder.", examples=["locomo/monday"])
     kind: Literal["evaluation", "training"]
     title: str = Field(examples=["locomo"])
-    changed_at: datetime
+    updated_at: datetime = Field(description="When its manifest or metrics were written last.")
     finished: bool
 
 
@@ -138,12 +140,3 @@ class ReportContent(Report):
         description="Of a training: each value that was logged, by its step; at most some hundred points.",
         examples=[{"loss": [[1, 1.81], [2, 1.42]]}],
     )
-
-
-class ReportList(Record):
-    """The runs of the results folder, the newest first."""
-
-    folder: str | None = Field(
-        description="Null: no setting names one.", examples=["/var/lib/memserver/results"]
-    )
-    items: list[Report]

@@ -42,6 +42,7 @@ class Models(ModelSource):
         self._endpoint = model_endpoint(settings)
         self._models: dict[str | None, ChatModel] = {}
         self._recorder = NO_METRICS
+        self._known: set[str] = set()
         circuit = Circuit()
         readiness = _readiness(settings, circuit)
         self.shared = SharedEndpoint(FairSemaphore(settings.llm_max_in_flight), circuit, readiness)
@@ -57,7 +58,7 @@ class Models(ModelSource):
         """The model of this name, as the tenant has it; None is the settings' own."""
         if name not in self._models:
             self._models[name] = self._make(name)
-        observed = ObservedModel(self._models[name], self._recorder)
+        observed = ObservedModel(self._models[name], self._recorder, self._known)
         return QueuedModel(observed, self.shared, tenant)
 
     @override

@@ -72,10 +72,10 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
         FROM recent GROUP BY minute
     )
     SELECT jsonb_build_object(
-        'now', now(),
+        'at', now(),
         'minutes', (
             SELECT jsonb_agg(jsonb_build_object(
-                'minute', m, 'turns', coalesce(b.turns, 0), 'steps', coalesce(b.steps, 0),
+                'at', m, 'turns', coalesce(b.turns, 0), 'steps', coalesce(b.steps, 0),
                 'errors', coalesce(b.errors, 0), 'p50', b.p50, 'p95', b.p95,
                 'prompt_tokens', coalesce(b.prompt_tokens, 0),
                 'completion_tokens', coalesce(b.completion_tokens, 0),
@@ -97,7 +97,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
         'turns', (
             SELECT jsonb_build_object('waiting', count(*) FILTER (WHERE state = 'waiting'),
                                       'running', count(*) FILTER (WHERE state = 'running'),
-                                      'oldest', min(created_at) FILTER (WHERE state = 'waiting'))
+                                      'waiting_since', min(created_at) FILTER (WHERE state = 'waiting'))
             FROM turns WHERE state IN ('waiting', 'running')),
         'calls_waiting', (SELECT count(*) FROM tool_calls WHERE state = 'waiting' AND answer IS NULL),
         'jobs', (

@@ -24,6 +24,7 @@ from memserver.tokenizer_file import TokenizerFile
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import make_embedder
 from memserver.wiring.services import assemble
+from sweet_rl.warm_start import mixing
 from sweet_rl.warm_start.chains import write_chains
 from sweet_rl.warm_start.corpus import Side, conversations, shelves
 from sweet_rl.warm_start.corpus_users import users
@@ -72,6 +73,17 @@ def traces(
     folder.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the database ends with us
     asyncio.run(_record(folder, tokenizer, {"train": count} | dict.fromkeys(HELD_OUT, tests), seed))
+
+
+@app.command()
+def mix(
+    out: Annotated[Path, typer.Argument(help="Where the mix goes.")],
+    folders: Annotated[list[Path], typer.Argument(help="Of `traces`, `people` and `reading`.")],
+    seed: int = 1,
+) -> None:
+    """Mix what a training learns from: repeat what is rare, sample what is plenty."""
+    for name, count in mixing.mix(folders, out, seed).items():
+        typer.echo(f"{count:7,} {name}")
 
 
 @app.command()

@@ -41,11 +41,22 @@ def draw(kind: str, word: str, split: Split, random: Random) -> str:
 def _any(kind: str, word: str, random: Random) -> tuple[str, str]:
     """A value, and what decides on which side of the split it is."""
     if kind == "date":
-        month, day = random.choice(MONTHS), random.randint(1, 28)
-        forms = (f"{month} {day}", f"{day} {month}", f"{month} {_ordinal(day)}")
-        return random.choice(forms), f"{month} {day}"
+        forms = _date_forms(random)
+        return random.choice(forms), forms[0]
     value = _text(kind, word, random)
     return value, value
+
+
+def date_forms(split: Split, random: Random) -> tuple[str, ...]:
+    """One day of this side of the split, in every form."""
+    while split_of((forms := _date_forms(random))[0]) != split:
+        pass
+    return forms
+
+
+def _date_forms(random: Random) -> tuple[str, ...]:
+    month, day = random.choice(MONTHS), random.randint(1, 28)
+    return f"{month} {day}", f"{day} {month}", f"{month} {_ordinal(day)}"
 
 
 def _text(kind: str, word: str, random: Random) -> str:

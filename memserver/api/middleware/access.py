@@ -44,7 +44,7 @@ from memserver.wiring.services import Services
 READY, METRICS = "/v1/ready", "/metrics"
 OPEN = frozenset({"/", "/v1/health", READY, "/openapi.json", "/docs", *ASSETS})
 """Paths that need no key."""
-ADMIN = ("/v1/keys", "/v1/tenants")
+ADMIN = ("/v1/keys", "/v1/tenants", "/v1/operations", "/v1/endpoint", "/v1/reports")
 """Paths, with all below them, that need the scope admin."""
 MCP = "/mcp"
 """Where other agents use the memories. What a call changes needs the scope write, which its tool looks at."""

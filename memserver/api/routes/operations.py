@@ -2,24 +2,26 @@
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path as Folder
 from typing import Annotated
 
 from fastapi import Depends, Path, Query
 
 from memserver.api import reports
-from memserver.api.dependencies import CallerDep, ServicesDep
+from memserver.api.dependencies import ByName, CallerDep, ServicesDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.answers import context_model
 from memserver.errors import Forbidden, ModelError, NotFound
 from memserver.llm.base import ChatModel
 from memserver.storage import turn_steps
 from memserver.storage.api_keys import DEFAULT_TENANT
+from memserver.wire.base import Page
 from memserver.wire.operations import (
     KnownModel,
     ModelEndpoint,
     Operations,
+    Report,
     ReportContent,
-    ReportList,
 )
 
 
@@ -66,13 +68,11 @@ async def get_endpoint(services: ServicesDep) -> ModelEndpoint:
 
 
 @router.get("/reports")
-async def list_reports(services: ServicesDep) -> ReportList:
-    """Runs of evaluations and trainings in the results folder, the newest first. For the operator."""
-    folder = services.results_dir
-    if folder is None:
-        return ReportList(folder=None, items=[])
-    found = await asyncio.to_thread(reports.find_reports, folder)
-    return ReportList(folder=str(folder), items=found)
+async def list_reports(services: ServicesDep, listing: ByName) -> Page[Report, str]:
+    """List the runs of evaluations and trainings in the results folder, oldest first. For the operator."""
+    found = await asyncio.to_thread(reports.find_reports, _results_dir(services))
+    items, more = listing.paginate(found, lambda report: report.name)
+    return Page[Report, str](items=items, next=more)
 
 
 @router.get("/reports/{name:path}")
@@ -81,11 +81,15 @@ async def get_report(
     services: ServicesDep,
 ) -> ReportContent:
     """One run's report: an evaluation's scores, or a training's figures and curves. For the operator."""
+    return await asyncio.to_thread(reports.read_report, _results_dir(services), name)
+
+
+def _results_dir(services: ServicesDep) -> Folder:
     if services.results_dir is None:
         raise NotFound(
             "This server has no results folder.", hint="MEMSERVER_RESULTS_DIR names one."
         )
-    return await asyncio.to_thread(reports.read_report, services.results_dir, name)
+    return services.results_dir
 
 
 async def _known_model(model: ChatModel, *, ask: bool) -> KnownModel:

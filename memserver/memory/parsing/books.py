@@ -18,6 +18,7 @@ from memserver.memory.parsing.building import TextBuilder
 from memserver.memory.parsing.encoding import decode
 from memserver.memory.parsing.markup import html_to_markdown, markdown_sections, markdown_table
 
+_NCX = "application/x-dtbncx+xml"
 _LONGEST_CHAPTER = 20_000_000  # bytes
 _OUTLINE = re.compile(r"\\outlinelevel(\d)(?=[\\ ])(?![^{}]*;})")
 _NOTE = re.compile(
@@ -47,11 +48,13 @@ def _read_book(book: zipfile.ZipFile, builder: TextBuilder) -> None:
         for name, tag in (("title", "title"), ("author", "creator"), ("date", "date"))
         if (found := tree.find(f".//{{*}}metadata/{{*}}{tag}")) is not None and found.text
     }
+    folder = posixpath.dirname(package)
     files = {item.get("id"): item.get("href", "") for item in tree.iterfind(".//{*}item")}
+    titles = _contents(book, tree, folder)
     locked = _locked(book)
     for reference in tree.iterfind(".//{*}itemref"):
         href = unquote(files.get(reference.get("idref"), ""))
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(package), href))
+        path = _path(folder, href)
         if path in locked:
             raise DocumentEncrypted(
                 "The book is protected against copying (DRM).", hint="Send one without it."
@@ -61,7 +64,36 @@ def _read_book(book: zipfile.ZipFile, builder: TextBuilder) -> None:
             continue
         chapter = decode(_start(book, path))
         text = plain(html_to_markdown(chapter.text))
-        builder.add_document(Parsed(text, markdown_sections(text), warnings=chapter.warnings))
+        sections = markdown_sections(text)
+        heading = "" if any(section.heading for section in sections) else titles.get(path, "")
+        builder.add_document(Parsed(text, sections, warnings=chapter.warnings), heading)
+
+
+def _contents(book: zipfile.ZipFile, tree: ElementTree.Element, folder: str) -> dict[str, str]:
+    """The title of each chapter's file in the table of contents, of EPUB 3 or 2."""
+    titles: dict[str, str] = {}
+    for item in tree.iterfind(".//{*}item"):
+        path = _path(folder, unquote(item.get("href", "")))
+        is_nav = "nav" in item.get("properties", "").split()
+        if path not in book.namelist() or not (is_nav or item.get("media-type") == _NCX):
+            continue
+        try:
+            contents = _xml(book, path)
+        except ElementTree.ParseError:  # the chapters can be read without it
+            continue
+        links = [(each.get("href", ""), each) for each in contents.iterfind(".//{*}nav//{*}a")]
+        for point in contents.iterfind(".//{*}navPoint"):
+            target, label = point.find("{*}content"), point.find("{*}navLabel")
+            if target is not None and label is not None:
+                links.append((target.get("src", ""), label))
+        for href, label in links:
+            target_path = _path(posixpath.dirname(path), unquote(href.partition("#")[0]))
+            titles.setdefault(target_path, " ".join("".join(label.itertext()).split())[:200])
+    return titles
+
+
+def _path(folder: str, href: str) -> str:
+    return posixpath.normpath(posixpath.join(folder, href))
 
 
 def _locked(book: zipfile.ZipFile) -> set[str]:

@@ -3,6 +3,11 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from memserver.cli.main import app
 from memserver.storage.expiry import erase_expired
 from memserver.testing.scripted import ScriptedModel
 from tests.support.compacting import RESERVED, WINDOW, chat, talk_until_queued
@@ -114,3 +119,16 @@ async def test_a_time_of_a_passage_or_a_message_can_be_taken_back(database: OneD
         assert await erase_expired(server.services.database, LATER) == 0
         missing = await server.http.post(url, json={"turns": [7], "expires_at": None})
         assert missing.status_code == 404
+
+
+def test_the_command_says_for_how_long_a_tenant_keeps_anything(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMSERVER_DATABASE_URL", database.owner)
+    monkeypatch.setenv("MEMSERVER_DATABASE_APP_URL", database.app)
+    for arguments, days in ((["default", "30"], 30), (["default"], None)):
+        done = CliRunner().invoke(app, ["tenants", "retention", *arguments])
+        assert done.exit_code == 0, done.output
+        with psycopg.connect(database.superuser) as connection:
+            found = connection.execute("SELECT retention_days FROM tenants").fetchall()
+        assert found == [(days,)]

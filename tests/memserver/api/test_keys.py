@@ -34,7 +34,7 @@ def code_of(answer: httpx2.Response) -> tuple[int, str]:
 
 
 def expected_scope(operation: Operation) -> str:
-    if re.match(r"/v1/(keys|tenants)(/|$)", operation.path):
+    if re.match(r"/v1/(keys|tenants|operations|endpoint|reports)(/|$)", operation.path):
         return "admin"
     return "read" if operation.method == "get" else "write"
 

@@ -149,6 +149,14 @@ def test_an_archive_of_very_many_files_is_refused_unopened() -> None:
         detect(bytes(content))
 
 
+@pytest.mark.parametrize("lost", ["nav.xhtml", "toc.ncx"])
+def test_a_chapter_without_headings_has_its_title_in_the_table_of_contents(lost: str) -> None:
+    bare = b"<html><head><title/></head><body><p>The bell rings at noon.</p></body></html>"
+    parsed = read(changed("book.epub", **{"ch001.xhtml": bare, lost: b"<html>&nbsp;"}), "a.epub")
+    at = parsed.text.index("The bell rings")
+    assert [s.heading for s in parsed.sections if s.start <= at][-1] == "The cape"
+
+
 def test_an_archive_with_a_password_says_so() -> None:
     content = bytearray(file("book.docx"))
     content[content.find(b"PK\x01\x02") + 8] |= 1  # the flag of an encrypted entry
