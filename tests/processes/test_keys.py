@@ -13,6 +13,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from memserver.cli.keys import check_keys
+from memserver.errors import SetupError
+from memserver.settings import Settings
 from tests.support.http_app import serving
 from tests.support.processes import client, command, eventually, rows, server, settings_on
 from tests.support.server import OneDatabase
@@ -91,12 +94,11 @@ async def test_without_keys_a_server_listens_on_the_loopback_only(
     )
     assert "memserver keys create" in refused.stderr
     everyone = {**settings, "cors_origins": '["*"]'}
-    refused = command(folder, everyone, "serve", "--port", "0")
-    assert refused.returncode == 1
-    assert "MEMSERVER_CORS_ORIGINS can't be every origin" in refused.stderr
+    with pytest.raises(SetupError, match="MEMSERVER_CORS_ORIGINS can't be every origin"):
+        check_keys(database.app, Settings(**{"_env_file": None, **settings, "cors_origins": ["*"]}))
     proxied = {**settings, "trusted_proxies": "127.0.0.1"}
-    refused = command(folder, proxied, "serve", "--port", "0")
-    assert (refused.returncode, "no proxy can be trusted" in refused.stderr) == (1, True)
+    with pytest.raises(SetupError, match="no proxy can be trusted"):
+        check_keys(database.app, Settings(**{"_env_file": None, **proxied}))
     with server(folder, settings) as process:
         assert "There are no API keys: only this machine" in process.log_text()
         async with client(process) as user:

@@ -1,9 +1,12 @@
 """`memserver agents`, and how every command that speaks to a server finds it."""
 
 import json
-import subprocess
+import os
 import sys
 from collections.abc import Iterator
+from contextlib import chdir
+from dataclasses import dataclass
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -11,7 +14,7 @@ from uuid import UUID
 import pytest
 from typer.main import get_command
 
-from memserver.cli.main import Commands
+from memserver.cli.main import Commands, main
 from memserver.cli.options import server_url
 from memserver.client import Client
 from memserver.testing.scripted import ScriptedModel
@@ -23,18 +26,34 @@ from tests.support.server import OneDatabase
 from tests.support.terminal import piped, plain, terminal
 
 
-def at(url: str, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """A command that knows by the environment alone where the server is."""
-    return subprocess.run(
-        [sys.executable, "-m", "memserver", *arguments],
-        stdin=subprocess.DEVNULL,
-        cwd=folder,
-        env=plain(folder) | {"MEMSERVER_URL": url},
-        check=False,
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-    )
+@dataclass
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def at(url: str, folder: Path, *arguments: str) -> Done:
+    """A command that knows by the environment alone where the server is; run in this process, which has its modules."""
+    printed = [TextIOWrapper(BytesIO(), encoding="utf-8", write_through=True) for _ in range(2)]
+    status, environment = 0, {**plain(folder), "MEMSERVER_URL": url}
+    with pytest.MonkeyPatch.context() as patch, chdir(folder):
+        for name in os.environ:
+            patch.delenv(name)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["memserver", *arguments])
+        patch.setattr(sys, "stdin", StringIO())
+        patch.setattr(sys, "stdout", printed[0])
+        patch.setattr(sys, "stderr", printed[1])
+        try:
+            main()
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    out, err = (each.buffer.getvalue().decode() for each in printed)
+    return Done(status, out, err)
 
 
 def test_agents_are_listed_shown_and_deleted(tmp_path: Path, database: OneDatabase) -> None:
