@@ -1,7 +1,9 @@
 """E-mail, by the standard library: headers, the text, and what is attached, which may be e-mail again."""
 
 import re
+import struct
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -10,6 +12,7 @@ from email.errors import MessageError
 from email.message import EmailMessage
 from email.parser import BytesParser
 from typing import Any
+from zipfile import BadZipFile
 
 from memserver.errors import DocumentCorrupt, DocumentEmpty, DocumentEncrypted, DocumentError
 from memserver.memory.parsing.base import Parsed, SourceFile, plain
@@ -28,6 +31,12 @@ _ENCRYPTED = {"multipart/encrypted", "application/pkcs7-mime", "application/x-pk
 _SHORT = 0.3
 """Of an HTML part's length: a plain part that is shorter only says that there is another one."""
 _MALFORMED = (MessageError, ValueError, LookupError, AttributeError, TypeError)
+
+_BROKEN = (
+    *(ValueError, LookupError, AttributeError, TypeError, ArithmeticError, AssertionError, OSError),
+    *(BadZipFile, zlib.error, struct.error, SyntaxError),
+)
+"""What libraries raise on a damaged file; the mail is read without it."""
 
 
 def parse_email(source: SourceFile) -> Parsed:
@@ -105,9 +114,10 @@ class _Reader:
             parsed = parse(file)
         except DocumentEmpty:
             return
-        except DocumentError as error:
+        except (DocumentError, *_BROKEN) as error:
             what = f"The attachment {name!r}" if name else "An attachment"
-            self.builder.warnings.append(f"{what} was left out: {error.message}")
+            why = error.message if isinstance(error, DocumentError) else "The parser failed on it."
+            self.builder.warnings.append(f"{what} was left out: {why}")
             return
         place = " > ".join((*headings, name or "Attachment"))
         self.builder.add_document(parsed, heading=place)

@@ -1,6 +1,8 @@
 """E-mail as mailers write it: the text decoded, attachments read, what is left out reported."""
 
 import base64
+import io
+import zipfile
 from collections.abc import Iterable
 from email.message import EmailMessage
 from pathlib import Path
@@ -83,6 +85,17 @@ def test_what_is_attached_and_can_not_be_read_is_reported() -> None:
         "The attachment 'bell.png' was left out: This is a PNG image.",
         "The attachment 'a.pdf' was left out: The PDF is protected by a password.",
     ]
+
+
+def test_an_attachment_on_which_a_parser_fails_does_not_take_the_mail_with_it() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("word/document.xml", "<x/>")
+    mail = message(text="Look at the letter.")
+    mail.add_attachment(buffer.getvalue(), maintype="application", subtype="zip", filename="a.docx")
+    parsed = read(mail.as_bytes())
+    assert "Look at the letter." in parsed.text
+    assert parsed.warnings == ["The attachment 'a.docx' was left out: The parser failed on it."]
 
 
 def test_the_pages_of_an_attached_pdf_are_known() -> None:
