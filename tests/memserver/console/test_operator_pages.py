@@ -11,7 +11,7 @@ import pytest
 
 from memserver.console.lens import read_request
 from memserver.testing.scripted import ScriptedModel, say
-from tests.support.browsing import Browser
+from tests.support.browsing import Browser, visiting
 from tests.support.server import OneDatabase, Server, serving
 
 EVIL = "<script>alert(1)</script>"
@@ -158,3 +158,19 @@ def test_a_prompt_is_read_in_every_form_that_endpoints_want() -> None:
     assert (second.text, second.preview, "tool_calls" in second.rest) == ("", "f {}", True)
     assert [name for name, _ in read.tools] == ["f"]
     assert json.loads(read.rest) == {"model": "m"}
+
+
+async def test_every_page_of_the_navigation_has_something_to_say_on_an_empty_server(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        browser = visiting(server.app)
+        async with browser.http:
+            first = await browser.open("/agents")
+            nav = first.text[first.text.index("<nav") : first.text.index("</nav>")]
+            paths = re.findall(r'href="/console(/[^"]+)"', nav)
+            assert len(paths) >= 5
+            for path in paths:
+                page = await browser.open(path)
+                assert page.status_code == 200, path
+                assert "<h1" in page.text, path

@@ -100,10 +100,12 @@ def browser() -> Iterator[Browser]:
         yield made
 
 
-def picture(page: Page, name: str) -> None:
-    """A picture for the docs, where one is wanted."""
+def picture(page: Page, name: str, *, at: str = "") -> None:
+    """A picture for the docs, where one is wanted, with a part of the page in its middle."""
     if "PICTURES" in os.environ:
-        page.wait_for_timeout(900)  # until nothing moves
+        page.wait_for_timeout(6000)  # until nothing moves: a job may still evict
+        if at:
+            page.locator(at).evaluate("part => part.scrollIntoView({block: 'center'})")
         page.screenshot(path=Path(os.environ["PICTURES"]) / f"console-{name}.png")
 
 
@@ -159,10 +161,9 @@ def talk(page: Page, url: str) -> None:
     expect(page.locator("#section-human")).to_contain_text("Hugo")
     expect(page.locator("#block-summary")).to_contain_text("Ada told of her quartet.")
     expect(page.locator(".message.evicted").first).to_be_attached()
-    page.locator(".boundary").evaluate("line => line.scrollIntoView({block: 'center'})")
-    picture(page, "agent")
+    picture(page, "agent", at=".boundary")
     page.emulate_media(color_scheme="dark")
-    picture(page, "agent-dark")
+    picture(page, "agent-dark", at=".boundary")
     page.emulate_media(color_scheme="light")
 
 

@@ -40,6 +40,8 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
         await server.run_jobs()
         remind = {"in_seconds": 3600, "text": "x"}
         await server.http.post(f"/v1/agents/{agent}/timers", json=remind)
+        hook = {"url": "https://example.org/events", "events": ["turn.ended"]}
+        await server.http.post("/v1/webhooks", json=hook)
         guarded = server.rows(
             """SELECT DISTINCT c.relrowsecurity FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
                WHERE c.relkind IN ('r', 'p') AND a.attname = 'tenant'"""
@@ -57,7 +59,7 @@ async def test_no_table_shows_a_row_to_another_tenant_or_to_none(database: OneDa
             )
         ]
     assert guarded == [(True,)]
-    assert len(tables) == 35
+    assert len(tables) == 36
     for tenant, sees in (("default", True), ("other", False), ("", False)):
         with psycopg.connect(database.app) as connection:
             connection.execute("SELECT set_config('memserver.tenant', %s, true)", [tenant])
