@@ -172,5 +172,6 @@ async def test_every_page_of_the_navigation_has_something_to_say_on_an_empty_ser
             assert len(paths) >= 5
             for path in paths:
                 page = await browser.open(path)
-                assert page.status_code == 200, path
+                # a scripted model in the server's process has no endpoint that /models could show
+                assert page.status_code == (404 if path == "/models" else 200), path
                 assert "<h1" in page.text, path
