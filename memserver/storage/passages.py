@@ -237,6 +237,27 @@ class PassageChange:
     sets_expiry: bool = False
 
 
+_UPDATE = f"""
+WITH p AS (
+    UPDATE passages SET
+        content = coalesce(%(text)s, content),
+        lexemes = CASE WHEN %(text)s::text IS NULL THEN lexemes
+                       ELSE lexemes_of(%(language)s, %(text)s) END,
+        tags = coalesce(%(tags)s::text[], tags),
+        metadata = coalesce(%(metadata)s::jsonb, metadata),
+        expires_at = CASE WHEN %(sets_expiry)s THEN %(expires_at)s::timestamptz
+                          ELSE expires_at END,
+        updated_at = clock_timestamp()
+    WHERE collection_id = %(collection)s AND id = %(passage)s
+    RETURNING *
+), counted AS (
+    UPDATE collections SET edited_at = now(), languages = %(languages)s::text[]
+    WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM p)
+)
+SELECT {COLUMNS} FROM p
+"""
+
+
 async def update(
     tx: Transaction,
     collection_id: UUID,
@@ -256,23 +277,7 @@ async def update(
     changed = await fetch_one(
         tx,
         read_passage,
-        f"""WITH p AS (
-               UPDATE passages SET
-                   content = coalesce(%(text)s, content),
-                   lexemes = CASE WHEN %(text)s::text IS NULL THEN lexemes
-                                  ELSE lexemes_of(%(language)s, %(text)s) END,
-                   tags = coalesce(%(tags)s::text[], tags),
-                   metadata = coalesce(%(metadata)s::jsonb, metadata),
-                   expires_at = CASE WHEN %(sets_expiry)s THEN %(expires_at)s::timestamptz
-                                     ELSE expires_at END,
-                   updated_at = clock_timestamp()
-               WHERE collection_id = %(collection)s AND id = %(passage)s
-               RETURNING *
-           ), counted AS (
-               UPDATE collections SET edited_at = now(), languages = %(languages)s::text[]
-               WHERE id = %(collection)s AND EXISTS (SELECT 1 FROM p)
-           )
-           SELECT {COLUMNS} FROM p""",
+        _UPDATE,
         {
             "collection": collection_id,
             "passage": passage_id,

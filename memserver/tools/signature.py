@@ -118,16 +118,13 @@ def read_signature(
     unknown = set(descriptions) - set(parameters)
     if unknown:
         raise refuse(f"describes {', '.join(sorted(unknown))}, which it has no parameter of.")
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
     try:
-        model = create_model(
-            tool, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields
-        )
-        schema: JsonObject = drop_titles(
-            model.model_json_schema(by_alias=True, schema_generator=_Schema)
-        )
+        model = create_model(tool, __config__=config, **fields)
+        shown = model.model_json_schema(by_alias=True, schema_generator=_Schema)
     except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
         raise refuse(f"has a type that a model can't be shown: {error.message}.") from error
-    return Signature(tool, described.description.strip(), schema, injected, model)
+    return Signature(tool, described.description.strip(), drop_titles(shown), injected, model)
 
 
 def drop_titles(schema: Any) -> Any:  # noqa: ANN401 - a JSON schema is any JSON

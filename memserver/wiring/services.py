@@ -257,18 +257,12 @@ async def _running(
     worker = Worker(deps, watchdog, name=_worker_name(), lease_seconds=lease_seconds)
     conversation = Conversation(deps, worker)
     upkeep = _upkeep(settings, database, deps.archival)
-    ingesting = DocumentStore(
-        database,
-        deps.archival.embedder_of,
-        Sandbox(settings.document_timeout, settings.document_memory_mb),
-        DocumentLimits(settings.document_max_bytes, settings.chunk_tokens, settings.chunk_overlap),
-    )
-    handlers = job_handlers(deps, upkeep, ingesting, settings)
-    handlers |= TimerJob(database, conversation, worker).handlers
-    handlers |= UploadJob(database, conversation, worker).handlers
+    ingesting = _document_store(settings, deps)
     jobs = JobRunner(
         database,
-        handlers,
+        job_handlers(deps, upkeep, ingesting, settings)
+        | TimerJob(database, conversation, worker).handlers
+        | UploadJob(database, conversation, worker).handlers,
         at_once=settings.jobs_at_once,
         lease_seconds=lease_seconds,
         metrics=deps.metrics,
@@ -306,6 +300,15 @@ async def _running(
             cancel_on_hang_up=settings.cancel_on_hang_up,
             results_dir=settings.results_dir,
         )
+
+
+def _document_store(settings: Settings, deps: TurnDependencies) -> DocumentStore:
+    return DocumentStore(
+        deps.database,
+        deps.archival.embedder_of,
+        Sandbox(settings.document_timeout, settings.document_memory_mb),
+        DocumentLimits(settings.document_max_bytes, settings.chunk_tokens, settings.chunk_overlap),
+    )
 
 
 @asynccontextmanager

@@ -41,6 +41,16 @@ HELD_IN_MEMORY = 1_000_000
 """Bytes of a file that is sent; of more the rest waits on disk."""
 READ_TOGETHER = 1_000_000
 
+OnceKey = Annotated[
+    str | None,
+    Header(
+        alias=HEADER,
+        min_length=1,
+        max_length=LONGEST_KEY,
+        description="A repeated request with the same key gets the first answer.",
+    ),
+]
+
 
 @router.get(
     "/{agent}/export",
@@ -93,15 +103,7 @@ async def import_agent(
         UUID | None,
         Query(description="An agent that is there, whose history the file's chats come into."),
     ] = None,
-    key: Annotated[
-        str | None,
-        Header(
-            alias=HEADER,
-            min_length=1,
-            max_length=LONGEST_KEY,
-            description="A repeated request with the same key gets the first answer.",
-        ),
-    ] = None,
+    key: OnceKey = None,
 ) -> Response:
     """Make an agent of an agent file, a Letta agent file (.af), ChatGPT's or Claude's export, or a list of messages.
 
@@ -124,11 +126,8 @@ async def import_agent(
                 raise InvalidInput("into: an agent that is there keeps its name and ids.")
             return await _add_history(services, tenant, into, await open_chats(file, most), key)
         source = await open_source(file, most, services.deps)
-        job = AgentImporter(
-            services.database,
-            services.archival,
-            ToolGrants(services.deps.tools, services.networks),
-        )
+        grants = ToolGrants(services.deps.tools, services.networks)
+        job = AgentImporter(services.database, services.archival, grants)
         options = ImportOptions(clean(name) if name else None, keep_ids)
         async with AsyncExitStack() as stack:
             once = await _Once.begin(services, tenant, key, digest, stack)
