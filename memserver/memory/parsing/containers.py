@@ -71,12 +71,13 @@ def _archive_kind(archive: zipfile.ZipFile) -> Kind:
             f"The file unpacks to {size} bytes of markup; {_MOST_UNPACKED} is the most.",
             hint="Save it in parts, or as PDF.",
         )
+    if any(entry.flag_bits & 1 for entry in entries):
+        raise protected()
     kind = _declared(archive, names) or _by_names(names)
     if kind is None:
         raise _unknown(names)
-    if any(entry.flag_bits & 1 for entry in entries) or (
-        kind in {"odt", "ods", "odp"} and b"encryption-data" in _start(archive, _MANIFEST)
-    ):
+    is_open_document = kind in {"odt", "ods", "odp"}
+    if is_open_document and b"encryption-data" in _start(archive, _MANIFEST):
         raise protected()
     return kind
 

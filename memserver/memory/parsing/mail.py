@@ -34,6 +34,7 @@ _MALFORMED = (MessageError, ValueError, LookupError, AttributeError, TypeError)
 
 _BROKEN = (
     *(ValueError, LookupError, AttributeError, TypeError, ArithmeticError, AssertionError, OSError),
+    *(RuntimeError, EOFError),
     *(BadZipFile, zlib.error, struct.error, SyntaxError),
 )
 """What libraries raise on a damaged file; the mail is read without it."""

@@ -157,8 +157,9 @@ def test_a_chapter_without_headings_has_its_title_in_the_table_of_contents(lost:
     assert [s.heading for s in parsed.sections if s.start <= at][-1] == "The cape"
 
 
-def test_an_archive_with_a_password_says_so() -> None:
-    content = bytearray(file("book.docx"))
+@pytest.mark.parametrize("name", ["book.docx", "book.odt"])
+def test_an_archive_with_a_password_says_so(name: str) -> None:
+    content = bytearray(file(name))
     content[content.find(b"PK\x01\x02") + 8] |= 1  # the flag of an encrypted entry
     with pytest.raises(DocumentEncrypted, match="password"):
         detect(bytes(content))
