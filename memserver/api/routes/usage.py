@@ -7,7 +7,7 @@ from fastapi import Query
 from memserver.api.dependencies import AgentFilter, CallerDep, ServicesDep
 from memserver.api.json_body import Router
 from memserver.api.schemas.keys import TenantName
-from memserver.storage import api_keys, usage
+from memserver.storage import agents, api_keys, usage
 from memserver.storage.api_keys import no_tenant
 from memserver.wire.usage import TenantUsage
 
@@ -30,4 +30,6 @@ async def get_usage(
         raise no_tenant(whose)
     async with services.database.tenant(whose) as tx:
         await api_keys.get_tenant(tx, whose)
+        if agent is not None:
+            await agents.get(tx, agent)
         return TenantUsage(tenant=whose, days=await usage.by_day(tx, days, agent))
