@@ -270,7 +270,7 @@ def install_memserver() -> None:
     install(
         "See what pip says above: it needs a package index that answers, and versions that fit (make lock).",
         "--editable",
-        f"{REPOSITORY}[local,train,eval,colbench,dev]",
+        f"{REPOSITORY}[local,files,otel,train,eval,colbench,dev]",
         "--constraint",
         REPOSITORY / "constraints" / "server.txt",
     )
