@@ -17,22 +17,20 @@ from memserver.text import MOST_METADATA, checked_json, clean, is_within
 
 FORM_BYTES = 100_000
 """What a form may have around its file."""
-BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "properties": {"file": {"type": "string", "format": "binary"}},
-                }
-            },
-            "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-        },
+BINARY = {"schema": {"type": "string", "format": "binary"}}
+FORM = {
+    "schema": {
+        "type": "object",
+        "required": ["file"],
+        "properties": {"file": {"type": "string", "format": "binary"}},
     }
 }
-"""For the route's `openapi_extra`."""
+
+
+def body_of(media_type: str) -> dict[str, Any]:
+    """For the route's `openapi_extra`: a file as the body, or as a form's part."""
+    content = {"multipart/form-data": FORM, media_type: BINARY}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 @dataclass(frozen=True, slots=True)

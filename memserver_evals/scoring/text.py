@@ -17,6 +17,8 @@ _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _APOSTROPHE = re.compile(r"['\u2019]s\b|['\u2019]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _ACCENTS = re.compile(r"[\u0300-\u036f]")
+_SENTENCE_END = re.compile(r"[.!?]\s")
+_INTERJECTIONS = re.compile(r"^\W*((hm+|oh|well|no|sorry|unfortunately)\b\W*)+", re.IGNORECASE)
 _NOT_KNOWN = re.compile(
     r"\b(cant|cannot|can not|couldnt|could not) (find|remember|recall|see|tell|say)\b"
     r"|\b(dont|do not|didnt|did not) (know|remember|recall|find|see|say|mention|tell)\b"
@@ -59,8 +61,9 @@ def contains(answer: str, golds: Iterable[str]) -> bool:
 
 
 def admits_not_knowing(answer: str) -> bool:
-    """Whether an answer begins (ANSWER_WORDS) with saying, in the first person, that it can't be known."""
-    return bool(_NOT_KNOWN.search(normalise(first_words(answer, ANSWER_WORDS))))
+    """Whether the first sentence of an answer, or its first ANSWER_WORDS, says that this can't be known."""
+    first, *_ = _SENTENCE_END.split(_INTERJECTIONS.sub("", answer), maxsplit=1)
+    return bool(_NOT_KNOWN.search(normalise(first_words(first, ANSWER_WORDS))))
 
 
 def contains_substring(answer: str, golds: Iterable[str]) -> bool:

@@ -19,6 +19,11 @@ CREATE FUNCTION find_api_key(secret_digest bytea) RETURNS TABLE (
 LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT AS $$
     SELECT k.*, a.daily_tokens FROM use_api_key(secret_digest) k JOIN api_keys a USING (id)
 $$;
+DO $$ BEGIN
+    EXECUTE format('ALTER FUNCTION find_api_key SET search_path = %s, pg_temp', (
+        SELECT string_agg(quote_ident(name), ', ' ORDER BY place)
+        FROM unnest(current_schemas(false)) WITH ORDINALITY AS s (name, place) WHERE name !~ '^pg_temp'));
+END $$;
 REVOKE ALL ON FUNCTION find_api_key FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION find_api_key TO memserver_app;
 """

@@ -159,10 +159,9 @@ def test_the_answer_is_what_stands_after_answer(reply: str, answer: str) -> None
         ("I don't know: you never mentioned it.", True),
         ("No information available.", True),
         ("The documents don't mention it.", True),
-        (
-            'Five. You said: "I don\'t know why I planted so many."',
-            True,
-        ),  # a rule of words can't see who speaks
+        ('Five. You said: "I don\'t know why I planted so many."', False),
+        ("Sorry. I don't remember it.", True),
+        ("In May. That was not told", False),
         (
             "Hamster! It is a lovely pet, and there is nothing better than a wheel, as you said",
             False,

@@ -24,7 +24,7 @@ from memserver.api.errors import documented
 from memserver.api.json_body import Router
 from memserver.api.middleware.idempotency import HEADER, LONGEST_KEY, replay
 from memserver.api.schemas.agents import UniqueName
-from memserver.api.uploads import BODY, is_form, open_form_file
+from memserver.api.uploads import body_of, is_form, open_form_file
 from memserver.errors import AgentFileTooLarge, DatabaseError, Forbidden, InvalidInput
 from memserver.storage import agents
 from memserver.storage.database import Transaction
@@ -88,7 +88,7 @@ async def export_agent(
         413: documented("The file is larger than the server takes."),
         415: documented("It is no agent file."),
     },
-    openapi_extra=BODY,
+    openapi_extra=body_of(MEDIA_TYPE),
 )
 async def import_agent(
     request: Request,

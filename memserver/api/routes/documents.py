@@ -19,7 +19,7 @@ from memserver.api.dependencies import (
 from memserver.api.errors import documented
 from memserver.api.json_body import Router
 from memserver.api.schemas.agents import Name
-from memserver.api.uploads import BODY, parse_metadata, read_upload
+from memserver.api.uploads import body_of, parse_metadata, read_upload
 from memserver.errors import Conflict
 from memserver.memory import documents as ingestion
 from memserver.storage import agents, collections, documents
@@ -56,8 +56,10 @@ ANSWERS: dict[int | str, dict[str, Any]] = {
     415: documented("A kind of file that is not read here."),
 }
 
+FILE = body_of("application/octet-stream")
 
-@router.post("/agents/{agent}/documents", status_code=202, responses=ANSWERS, openapi_extra=BODY)
+
+@router.post("/agents/{agent}/documents", status_code=202, responses=ANSWERS, openapi_extra=FILE)
 async def post_agent_document(
     agent_id: AgentId,
     request: Request,
@@ -78,7 +80,7 @@ async def post_agent_document(
 
 
 @router.post(
-    "/collections/{collection}/documents", status_code=202, responses=ANSWERS, openapi_extra=BODY
+    "/collections/{collection}/documents", status_code=202, responses=ANSWERS, openapi_extra=FILE
 )
 async def post_collection_document(
     collection_id: CollectionId,

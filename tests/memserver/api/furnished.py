@@ -126,6 +126,8 @@ def names_for(operation: Operation, ids: Ids) -> Ids:
 def request_of(operation: Operation, names: Ids) -> Json:
     """The request, with what the document can't know."""
     request = operation.request(names)
+    if operation.path.endswith("/try"):
+        request["json"]["arguments"] = {"a": 1}
     if operation.name == "POST /v1/mcp-servers":
         request["json"]["url"] = names["mcp_url"]
     if operation.path.endswith(("/messages/delete", "/messages/expire")):

@@ -72,10 +72,10 @@ class Operation:
             "url": self.path.format_map(ids),
             "params": query,
         }
-        if "application/json" in self._bodies:
-            arguments["json"] = self.example_body(ids)
-        elif "application/zip" in self._bodies:
+        if "application/zip" in self._bodies:
             arguments["content"] = closed(smallest())
+        elif "application/json" in self._bodies:
+            arguments["json"] = self.example_body(ids)
         elif self._bodies:
             arguments["content"] = b"A text."
         return arguments
