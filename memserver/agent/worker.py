@@ -33,7 +33,7 @@ from memserver.storage.cancellation import CANCELLED, STOPS_CHANNEL
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn
-from memserver.storage.repeating import repeat
+from memserver.storage.repeating import end, repeat
 from memserver.storage.turn_writes import StepCommit
 from memserver.telemetry import ids, spans
 from memserver.telemetry.metrics import TURN
@@ -82,10 +82,7 @@ class Worker:
             yield
         finally:
             self._stopped = True
-            tasks = [*background, *self._releasing.values(), *self._serving.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end(*background, *self._releasing.values(), *self._serving.values())
             await self._release_all()
 
     def ensure_serving(self, agent_id: UUID, tenant: str, turn: int | None = None) -> bool:

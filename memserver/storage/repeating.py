@@ -10,6 +10,9 @@ from memserver.errors import DatabaseError
 
 logger = logging.getLogger(__name__)
 
+CANCELLED_AGAIN = 0.5
+"""Seconds after which what still runs is cancelled again."""
+
 
 async def repeat(action: Callable[[], Awaitable[None]], pause: float) -> None:
     """Do something for ever, with a pause after each time, whatever comes of it."""
@@ -34,5 +37,16 @@ async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        await end(task)
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks until they have ended.
+
+    Once is not always enough: a cancellation that meets a connection's end comes out as the connection's error.
+    """
+    while left := [task for task in tasks if not task.done()]:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=CANCELLED_AGAIN)
+    await asyncio.gather(*tasks, return_exceptions=True)

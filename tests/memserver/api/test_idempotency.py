@@ -438,7 +438,9 @@ async def test_requests_with_keys_hold_no_connection_while_they_wait_for_an_embe
             for number in range(5)
         ]
         for _ in posts:
-            await embedder.waiting.acquire()
+            waiting = asyncio.create_task(embedder.waiting.acquire())
+            done, _ = await asyncio.wait([waiting, *posts], return_when="FIRST_COMPLETED")
+            assert waiting in done, [post.result().text for post in posts if post in done]
         seen = await server.http.get(f"/v1/agents/{agent}")
         embedder.gate.set()
         answers = await asyncio.gather(*posts)
