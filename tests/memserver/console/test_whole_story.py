@@ -141,7 +141,7 @@ def test_the_whole_story(database: OneDatabase, browser: Browser, tmp_path: Path
         with server(tmp_path, model_url, database, port):
             assert model.held.reached.wait(120)
             model.held.let_go()
-            expect(page.get_by_text("Here I am again.")).to_be_visible(timeout=60_000)
+            expect(page.get_by_text("Here I am again.").first).to_be_visible(timeout=60_000)
             expect(page.locator(".working")).to_have_count(0)
     gone = re.compile(
         r"object (Event|HTMLDivElement)|ERR_CONNECTION_REFUSED|ERR_INCOMPLETE_CHUNKED|503|sseError|sendError"
