@@ -25,7 +25,7 @@ MARKS = (
 MOST_DEEP, MOST_RUNS = 6, 1000
 MOST_BYTES = 50_000_000
 MOST_POINTS = 300
-"""Of a curve: more can't be told apart in a picture."""
+"""Of a curve: a picture shows no more."""
 
 
 def find_reports(folder: Path) -> list[Report]:

@@ -161,7 +161,11 @@ def tenants_retention(
             await api_keys.set_retention(tx, name, days)
 
     _run(change)
-    kept = f"for {days} days; what is older is deleted within an hour" if days else "for ever"
+    kept = (
+        f"for {days} days; what is older is deleted within an hour"
+        if days
+        else "until they are deleted"
+    )
     console.print(f"{name} keeps messages and passages {kept}.")
 
 

@@ -86,7 +86,7 @@ class Tenants(Resource[TransportT]):
 
     @method
     def update(self, tenant: str, *, retention_days: int | None) -> Request[Tenant]:
-        """Change for how many days a tenant keeps messages and passages; None: for ever."""
+        """Change for how many days a tenant keeps messages and passages; None: until they are deleted."""
         body = {"retention_days": retention_days}
         return patch("/tenants/{tenant}", Tenant, body, tenant=tenant)
 

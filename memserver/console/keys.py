@@ -42,7 +42,7 @@ async def create_key(visit: VisitDep) -> Response:
         expires_at=_end_of(_text(form, "expires")),
         tenant=tenant or None,
     )
-    # Nothing else may fail now: with the first key, whoever has none is let in no more.
+    # Nothing else may fail now: once there is a key, callers without one are refused.
     first = visit.cookies.key is None
     response = visit.page("key_made.html", section="keys", made=made, chosen=tenant, first=first)
     response.headers["Cache-Control"] = "no-store"

@@ -15,7 +15,7 @@ CANCELLED_AGAIN = 0.5
 
 
 async def repeat(action: Callable[[], Awaitable[None]], pause: float) -> None:
-    """Do something for ever, with a pause after each time, whatever comes of it."""
+    """Do something again and again, with a pause after each time, also when it fails."""
     while True:
         task = asyncio.ensure_future(action())
         try:

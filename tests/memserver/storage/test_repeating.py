@@ -9,7 +9,7 @@ async def deaf(heard: list[str]) -> None:
     """Takes its first cancellation for an error, as a connection does that is closed at that moment."""
     while True:
         try:
-            await asyncio.sleep(3600)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             heard.append("cancelled")
             if len(heard) > 1:
