@@ -63,6 +63,17 @@ class Installation:
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}\n{done.stdout}")
 
+    def shell(self, script: str, **environment: str) -> None:
+        """Run a script as an administrator of the servers does. Raises CalledProcessError."""
+        subprocess.run(
+            ["/bin/bash", "-euc", script],
+            check=True,
+            stdin=subprocess.DEVNULL,
+            cwd="/",
+            env={**self.environment, **environment},
+            **self.as_account,
+        )
+
     @property
     def environment(self) -> dict[str, str]:
         """What the programs find each other by."""
