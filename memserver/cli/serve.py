@@ -22,7 +22,7 @@ from memserver.cli.console import console
 from memserver.cli.keys import check_keys
 from memserver.cli.local_engine import local_engine
 from memserver.cli.options import logging_of, read_settings
-from memserver.cli.workers import Workers
+from memserver.cli.workers import START_SECONDS, Workers
 from memserver.errors import SetupError
 from memserver.local.engine.address import publish_address
 from memserver.local.engine.paths import EnginePaths
@@ -34,8 +34,6 @@ from memserver.wiring.services import check_settings
 
 GRACE_SECONDS = 5
 """What running requests get when the server has to end; their turns continue elsewhere."""
-HUNG_SECONDS = 30
-"""A worker process is killed that gives no sign for so long; one that starts on a busy machine takes more than five."""
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection, so that none sends on one that we just closed."""
 
@@ -80,7 +78,7 @@ def serve(
             proxy_headers=False,  # `Forwarded` reads them
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_worker_healthcheck=HUNG_SECONDS,
+            timeout_worker_healthcheck=START_SECONDS,
         )
         _run(config)
 
