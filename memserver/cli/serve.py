@@ -19,7 +19,7 @@ from memserver import __version__
 from memserver.api.app import create_worker_app
 from memserver.api.bounded_http import BoundedHttp
 from memserver.cli.console import console
-from memserver.cli.keys import check_keys
+from memserver.cli.keys import check_keys, ensure_admin_key
 from memserver.cli.local_engine import local_engine
 from memserver.cli.options import logging_of, read_settings
 from memserver.cli.workers import START_SECONDS, Workers
@@ -64,6 +64,7 @@ def serve(
             local, settings = stack.enter_context(local_engine(settings, announced=True))
             stack.enter_context(publish_address(EnginePaths(settings.home).address, local.base_url))
         urls = stack.enter_context(database_urls(settings))
+        ensure_admin_key(urls.app, settings)
         check_keys(urls.app, settings)
         config = uvicorn.Config(
             partial(create_worker_app, settings),
