@@ -53,7 +53,7 @@ class FromFiles(EnvSettingsSource):
     """Values that stand in files, as orchestrators hand out secrets: MEMSERVER_NAME_FILE names the one of MEMSERVER_NAME."""
 
     def __init__(self, settings: type[BaseSettings], *named_in: EnvSettingsSource) -> None:
-        """The files that the variables of these sources name, the first source's before the others'.
+        """The files that the variables of these sources name, the first source's before the others'; an empty one sets nothing.
 
         Raises:
             SetupError: a file can't be read, or a value is given in both ways.
@@ -64,9 +64,10 @@ class FromFiles(EnvSettingsSource):
         }
         fields = [f"{self.env_prefix}{field}".lower() for field in settings.model_fields]
         self.env_vars = {
-            name: _content(name.upper(), path, beside=given.get(name))
+            name: content
             for name in fields
             if (path := given.get(f"{name}_file"))
+            and (content := _content(name.upper(), path, beside=given.get(name)))
         }
 
 

@@ -27,6 +27,14 @@ def test_every_setting_can_be_read_from_a_file(
     assert [str(each) for each in found.trusted_proxies] == ["10.0.0.1/32", "10.1.0.0/16"]
 
 
+def test_an_empty_file_leaves_the_setting_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key").write_text("\n", encoding="utf-8")
+    monkeypatch.setenv("MEMSERVER_LLM_API_KEY_FILE", str(tmp_path / "key"))
+    assert settings().llm_api_key is None
+
+
 def test_dot_env_can_name_the_file_too(tmp_path: Path) -> None:
     (tmp_path / "url").write_text("postgresql://db.example/memserver", encoding="utf-8")
     env = tmp_path / ".env"
