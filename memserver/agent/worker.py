@@ -18,6 +18,7 @@ from memserver.agent.budget import find_excess
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import abandoned, as_json
 from memserver.agent.events import EndedTurn, WakeUp
+from memserver.agent.live_text import READERS_CHANNEL, TEXT_CHANNEL
 from memserver.agent.turn import TurnRun
 from memserver.agent.turn_record import Ended, Paused
 from memserver.errors import (
@@ -32,7 +33,7 @@ from memserver.storage import calls, inbox, leases, recall, turn_writes
 from memserver.storage.cancellation import CANCELLED, STOPS_CHANNEL
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn
+from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn, notify
 from memserver.storage.repeating import end, repeat
 from memserver.storage.turn_writes import StepCommit
 from memserver.telemetry import ids, spans
@@ -41,6 +42,8 @@ from memserver.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
 
+TEXT_SECONDS = 0.05
+"""Between two sendings of text to other processes: all notifications of a database are written one after the other."""
 MOST_TAKEN_OVER = 100
 """Agents that one look for abandoned work takes up."""
 MOST_ATTEMPTS = 5
@@ -77,6 +80,7 @@ class Worker:
             asyncio.create_task(repeat(self._sweep, interval)),
             asyncio.create_task(repeat(self._renew, interval)),
             asyncio.create_task(repeat(self._listen, interval)),
+            asyncio.create_task(repeat(self._send_text, interval)),
         ]
         try:
             yield
@@ -299,13 +303,28 @@ class Worker:
 
     async def _listen(self) -> None:
         """Hear of turns that another worker has moved or somebody has ended."""
-        channels = (TURNS_CHANNEL, STOPS_CHANNEL)
+        events = self._deps.events
+        channels = (TURNS_CHANNEL, STOPS_CHANNEL, READERS_CHANNEL, TEXT_CHANNEL)
         async for channel, payload in self._deps.database.listen(*channels):
             agent_id, _, turn = payload.partition(" ")
-            if channel == STOPS_CHANNEL:
-                self.stop(UUID(agent_id), int(turn))
-            else:
-                self._deps.events.publish(UUID(agent_id), int(turn), WakeUp())
+            match channel:
+                case _ if channel == TEXT_CHANNEL:
+                    if heard := events.live_text.hear_text(payload):
+                        events.deliver(*heard[0], heard[1])
+                case _ if channel == READERS_CHANNEL:
+                    events.live_text.hear_reader(payload)
+                case _ if channel == STOPS_CHANNEL:
+                    self.stop(UUID(agent_id), int(turn))
+                case _:
+                    events.deliver(UUID(agent_id), int(turn), WakeUp())
+
+    async def _send_text(self) -> None:
+        """Carry texts to other processes' streams, all that have come together at once."""
+        while True:
+            notices = await self._deps.events.live_text.outgoing()
+            async with self._deps.database.across_tenants() as tx:
+                await notify(tx, notices)
+            await asyncio.sleep(TEXT_SECONDS)
 
     async def _release_all(self) -> None:
         for agent_id in list(self._leases):

@@ -106,6 +106,15 @@ async def renew(
     return frozenset(row["agent_id"] for row in await cursor.fetchall())
 
 
+async def notify(tx: Transaction, notices: Sequence[tuple[str, str]]) -> None:
+    """Say to every process that listens what is to be said over each channel, in this order, once this is committed."""
+    channels, payloads = zip(*notices, strict=True)
+    await tx.execute(
+        "SELECT pg_notify(channel, payload) FROM unnest(%s::text[], %s::text[]) AS n (channel, payload)",
+        [list(channels), list(payloads)],
+    )
+
+
 def lease_lost() -> LeaseLost:
     """Another worker serves the agent by now; nothing was written."""
     return LeaseLost("Another worker took the agent over.")
