@@ -10,7 +10,6 @@ from memserver.cli.console import console
 from memserver.cli.keys import ensure_admin_key
 from memserver.cli.options import read_settings
 from memserver.settings import Settings
-from memserver.storage.migrate import newest_revision
 from memserver.wiring.database import database_urls
 from memserver.wiring.services import check_settings, upkeep_alone
 
@@ -20,7 +19,7 @@ def migrate() -> None:
     settings = read_settings()
     with database_urls(settings) as urls:
         ensure_admin_key(urls.app, settings)
-        console.print(f"The database is at {newest_revision()}.")
+        console.print(f"The database is at {urls.revision}.")
 
 
 def reembed(

@@ -139,7 +139,7 @@ def examine_database(owner_url: str, app_url: str, prepared: Prepared = "auto") 
         ),
         Finding(
             "migrations",
-            report.revision == newest,
+            report.can_be_used_by(newest),
             f"at {report.revision or 'nothing'}, newest is {newest}",
             NEWER if (report.revision or "") > newest else "Run `memserver migrate`.",
         ),

@@ -14,6 +14,14 @@ class DatabaseReport:
     server_number: int
     pgvector: str | None
     revision: str | None
+    oldest: str | None = None
+    """The oldest revision whose code can use the database; None where it doesn't say."""
+
+    def can_be_used_by(self, newest: str) -> bool:
+        """Whether code whose newest revision is this one can use the database as it is."""
+        if self.revision is None or self.revision <= newest:
+            return self.revision == newest
+        return self.oldest is not None and self.oldest <= newest
 
 
 def agents_naming(url: str, model: str) -> list[str]:
@@ -29,14 +37,21 @@ def agents_naming(url: str, model: str) -> list[str]:
 def inspect(url: str) -> DatabaseReport:
     query = """SELECT current_setting('server_version'), current_setting('server_version_num')::integer,
                    (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
-                   to_regclass('memserver_migrations') IS NOT NULL"""
+                   to_regclass('memserver_migrations') IS NOT NULL,
+                   to_regclass('memserver_compatibility') IS NOT NULL"""
     try:
         with psycopg.connect(url, connect_timeout=10) as connection:
-            [(server, number, pgvector, migrated)] = connection.execute(query).fetchall()
-            found = None
+            row = connection.execute(query).fetchone()
+            assert row is not None
+            server, number, pgvector, migrated, says_oldest = row
+            found = oldest = None
             if migrated:
                 query = "SELECT version_num FROM memserver_migrations"
                 found = connection.execute(query).fetchone()
+            if says_oldest:
+                oldest = connection.execute("SELECT oldest FROM memserver_compatibility").fetchone()
     except psycopg.Error as error:
         raise DatabaseError(AWAY, detail=str(error)) from error
-    return DatabaseReport(server, number, pgvector, found[0] if found else None)
+    return DatabaseReport(
+        server, number, pgvector, found[0] if found else None, oldest[0] if oldest else None
+    )

@@ -1,5 +1,6 @@
 """Brings a database to the newest schema, and the embedded server to a database."""
 
+import logging
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from memserver.errors import DatabaseError, SetupError
 from memserver.storage.checks import APP_ROLE, create_role
 from memserver.storage.failures import translate_errors
 from memserver.storage.inspect import inspect
+
+logger = logging.getLogger(__name__)
 
 OWNER_ROLE = "memserver_owner"
 NEWER = "Run the newer memserver, or restore the backup made before the upgrade."
@@ -54,7 +57,9 @@ def prepare_embedded(superuser_url: str, database: str = "memserver") -> None:
 
 
 def migrate(owner_url: str) -> str:
-    """Upgrade to the newest schema, once if two start together; returns its revision.
+    """Upgrade to the newest schema, once if two start together; returns the database's revision.
+
+    One that a newer version has migrated is left as it is, if it can be used by this one, too.
 
     Raises:
         SetupError: the server is too old, pgvector is missing, a right is, or the schema is newer than this version.
@@ -63,8 +68,12 @@ def migrate(owner_url: str) -> str:
     newest = newest_revision()
     hint = "Check MEMSERVER_DATABASE_URL, and that the server runs and takes connections."
     try:
-        found = inspect(owner_url).revision
+        report = inspect(owner_url)
+        found = report.revision
         if found is not None and found > newest:
+            if report.can_be_used_by(newest):
+                logger.info("The database's schema is %s, newer than this memserver's.", found)
+                return found
             raise SetupError(
                 f"The database's schema is {found}, newer than this memserver's, which is {newest}.",
                 hint=NEWER,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -24,6 +24,8 @@ class DatabaseUrls:
 
     owner: str
     app: str
+    revision: str = ""
+    """Of the schema, once it was migrated."""
 
 
 @contextmanager
@@ -35,9 +37,9 @@ def database_urls(settings: Settings) -> Iterator[DatabaseUrls]:
         DatabaseError: it is away.
     """
     with reachable_database(settings) as urls:
-        migrate(urls.owner)
+        revision = migrate(urls.owner)
         check_app_url(urls.app)
-        yield urls
+        yield replace(urls, revision=revision)
 
 
 @contextmanager
