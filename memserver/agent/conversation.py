@@ -25,7 +25,7 @@ from memserver.agent.events import (
     StepCommitted,
     WakeUp,
 )
-from memserver.agent.rendering import event_text
+from memserver.agent.rendering import Happening, event_text
 from memserver.agent.worker import Worker
 from memserver.errors import Conflict, InvalidInput, NotFound, ServerStopping
 from memserver.messages import Entry, JsonObject
@@ -112,8 +112,7 @@ class Conversation:
         self,
         tenant: str,
         agent_id: UUID,
-        kind: str,
-        text: str = "",
+        event: Happening,
         *,
         key: str | None = None,
         request: TurnRequest | None = None,
@@ -123,8 +122,7 @@ class Conversation:
         Args:
             tenant: whose agent it is.
             agent_id: whom it concerns.
-            kind: what happened, in a word; empty where the text says it all.
-            text: more of it.
+            event: what happened.
             key: under which the same event may come again.
             request: of the client that waits for an answer all the same.
 
@@ -133,8 +131,9 @@ class Conversation:
             Conflict: the idempotency key was used with another content.
         """
         stored = None if request is None else (request.stored() or {})
-        event = NewMessage(event_text(kind, clean(text).strip()), 0, "system", request=stored)
-        return (await self._post(tenant, agent_id, event, key)).turn
+        text = event_text(event.kind, clean(event.text).strip())
+        message = NewMessage(text, 0, "system", expires_at=event.expires_at, request=stored)
+        return (await self._post(tenant, agent_id, message, key)).turn
 
     async def _post(
         self, tenant: str, agent_id: UUID, message: NewMessage, key: str | None

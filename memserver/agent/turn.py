@@ -168,7 +168,7 @@ class TurnRun:
         logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
         self._invalid.add(error, mode)
         text = complaint(state.deps.prompts, error, mode)
-        note = Entry(state.next_position, "system", text, state.now(), 0)
+        note = state.entry(state.next_position, "system", text)
         stop = (state.pending_stop or "max_steps") if state.is_last_step else None
         return await self._record.commit(await state.counting.entry(note), stop)
 
