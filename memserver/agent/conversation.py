@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -16,6 +16,7 @@ from memserver.agent.call_answers import (
 )
 from memserver.agent.counting import count_new
 from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.endings import stopping
 from memserver.agent.events import (
     End,
     EndedTurn,
@@ -23,11 +24,14 @@ from memserver.agent.events import (
     PausedTurn,
     QueuedTurn,
     StepCommitted,
+    Subscription,
+    TurnResult,
     WakeUp,
 )
+from memserver.agent.live_text import TextDelta
 from memserver.agent.rendering import Happening, event_text
 from memserver.agent.worker import Worker
-from memserver.errors import Conflict, InvalidInput, NotFound, ServerStopping
+from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.messages import Entry, JsonObject
 from memserver.storage import agents, calls, cancellation, inbox, recall
 from memserver.storage.calls import OpenCall
@@ -44,14 +48,6 @@ POLL_SECONDS = 2.0
 
 MOST_MODEL_NAMES = 100_000
 """Agents whose model's name is remembered, so that their messages are counted right at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnResult:
-    """What came of a turn: it has ended, or somebody has to answer its last call or that of one before it."""
-
-    ended: End
-    messages: tuple[Entry, ...]
 
 
 class Conversation:
@@ -213,10 +209,7 @@ class Conversation:
                     elif isinstance(event, EndedTurn | QueuedTurn):
                         return TurnResult(event, tuple(messages))
         except asyncio.CancelledError as error:
-            raise ServerStopping(
-                "The server is ending; the message is stored and will be answered.",
-                hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
-            ) from error
+            raise stopping() from error
         raise AssertionError("A turn's events end with TurnEnded, PausedTurn or TurnQueued.")
 
     async def follow(
@@ -235,7 +228,7 @@ class Conversation:
         Args:
             tenant: whose turn it is.
             turn: as `post` or the database gave it.
-            text: also deltas of the text, where this worker is the one that serves the agent.
+            text: also deltas of the text, whichever process serves the agent.
             after: only steps after this position, for one who has read that far.
             by_request: they end at a call of a tool that a request brought, also where it has its result by now.
         """
@@ -250,6 +243,10 @@ class Conversation:
                 event = await self._next(queue, turn)
                 wakes = isinstance(event, WakeUp)
                 for item in await self._look(tenant, turn, seen) if wakes else [event]:
+                    if isinstance(item, TextDelta):
+                        if said := queue.reader.take(item, seen):
+                            yield said
+                        continue
                     if isinstance(item, StepCommitted):
                         if item.messages[-1].position <= seen:
                             continue
@@ -351,8 +348,10 @@ class Conversation:
                 hint='Leave `at` out, or give the agent the option clock: "messages".',
             )
 
-    async def _next(self, queue: asyncio.Queue[Event], turn: TurnRow) -> Event:
+    async def _next(self, queue: Subscription, turn: TurnRow) -> Event:
         while True:
+            if not self._worker.serves(turn.agent_id):
+                self._events.ask_for_text(queue)
             try:
                 return await asyncio.wait_for(queue.get(), POLL_SECONDS)
             except TimeoutError:

@@ -36,7 +36,7 @@ from memserver.metering import meter, timed
 from memserver.openai_http.fleet import pinned_to
 from memserver.storage.leases import ClaimedTurn
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.wire.events import MessageDelta, TurnStarted
+from memserver.wire.events import TurnStarted
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class TurnRun:
 
     async def _ask(self, prompt: PromptParts) -> Reply:
         state, turn, budget = self._state, self._state.turn, prompt.budget
-        tools, step = self._offered(), state.steps + 1
+        tools = self._offered()
         streams = (
             not state.is_saving
             and state.request.form is None
@@ -137,9 +137,7 @@ class TurnRun:
                         state.view.options.reply_mode,
                         (prompt.messages(queue), tools),
                         max_tokens=budget.reserved,
-                        on_text=(lambda text: state.publish(MessageDelta(step=step, text=text)))
-                        if streams
-                        else None,
+                        on_text=state.text_sink() if streams else None,
                     )
             except ProtocolViolation as error:
                 reply = self._invalid.as_answer(error, tools, last=state.is_last_step)

@@ -10,9 +10,11 @@ from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import DIED
 from memserver.agent.events import Event
+from memserver.agent.live_text import TextDelta, attempt_name
 from memserver.agent.rendering import is_sent
 from memserver.agent.turn_tools import TurnTools
 from memserver.errors import LeaseLost
+from memserver.llm.base import TextSink
 from memserver.memory.queue import Budget
 from memserver.memory.results import READ_TOOL
 from memserver.messages import CallState, Entry, Role, TokenUsage
@@ -149,6 +151,17 @@ class TurnState:
 
     def publish(self, event: Event) -> None:
         self.deps.events.publish(self.turn.agent_id, self.turn.turn, event)
+
+    def text_sink(self) -> TextSink:
+        """Takes the text of the next step's message while it is generated, and publishes it."""
+        step, position, attempt, at = self.steps + 1, self.next_position, attempt_name(), 0
+
+        def take(text: str) -> None:
+            nonlocal at
+            self.publish(TextDelta(step, position, attempt, at, text))
+            at += len(text)
+
+        return take
 
     async def close(self, message: Entry, state: CallState, result: str) -> Entry:
         """The entry with its call ended."""

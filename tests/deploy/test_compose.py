@@ -3,11 +3,8 @@
 import json
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -273,16 +270,6 @@ def test_the_image_is_built_from_the_declared_torch_and_from_files_that_it_is_gi
     assert all((REPOSITORY / name).exists() for name in copied)
     packaged = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert {*packaged["packages"], *packaged["force-include"]} <= copied
-
-
-@pytest.fixture
-def fresh_server() -> Iterator[EmbeddedPostgres]:
-    # Roles belong to a whole server, so the shared one won't do.
-    home = Path(tempfile.mkdtemp(prefix="memserver-test-", dir="/tmp"))
-    home.chmod(0o711)
-    with EmbeddedPostgres(home / "postgres", settings={"fsync": "off"}) as server:
-        yield server
-    shutil.rmtree(home)
 
 
 def run_init_file(server: EmbeddedPostgres, folder: Path, **passwords: str) -> None:

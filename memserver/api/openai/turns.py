@@ -13,7 +13,6 @@ from uuid import UUID
 from fastapi import Header
 
 from memserver.agent.chats import ChatHint
-from memserver.agent.conversation import TurnResult
 from memserver.agent.endings import as_json
 from memserver.agent.events import (
     End,
@@ -22,6 +21,7 @@ from memserver.agent.events import (
     PausedTurn,
     QueuedTurn,
     StepCommitted,
+    TurnResult,
 )
 from memserver.agent.transcript import BETWEEN, Said, says_something, unread
 from memserver.api.errors import log_if_database
