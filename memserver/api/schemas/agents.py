@@ -1,6 +1,5 @@
 """Bodies of requests for agents and timers; what texts, names and times of all requests have to be."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self
 from uuid import UUID
 
@@ -17,18 +16,9 @@ from pydantic import (
 from memserver.agent.options import AgentOptionsIn
 from memserver.errors import InvalidInput
 from memserver.memory.attachments import MOST_SECTIONS
+from memserver.memory.dates import storable
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.text import MOST_METADATA, is_within
-
-
-def _storable(moment: datetime) -> datetime:
-    if not _EARLIEST <= moment <= _LATEST:
-        raise ValueError("the year must be from 1 to 9999, with a day to spare at both ends")
-    return moment
-
-
-_EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
-_LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 
 
 def small_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +50,7 @@ CharacterLimit = Annotated[
     int, Field(ge=1, le=100_000, description="Characters, that is Unicode code points.")
 ]
 SectionDescription = Annotated[str, StringConstraints(max_length=1000)]
-Moment = Annotated[AwareDatetime, AfterValidator(_storable)]
+Moment = Annotated[AwareDatetime, AfterValidator(storable)]
 """A time with its zone, which Postgres and Python both have wherever it is shown."""
 LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
 Language = Annotated[
