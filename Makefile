@@ -53,7 +53,8 @@ clients: packages ## install the clients of OpenAI's API and of MCP that the nig
 
 nightly: ## every test, with many more kills, fuzzed replies and requests, and chaos: hours
 	NIGHTLY=1 $(MAKE) test
-	$(BIN)/python -m tests.chaos --minutes 5
+	$(BIN)/python -m tests.chaos --minutes 10
+	$(BIN)/python -m tests.chaos --minutes 5 --embedded
 
 check: packages ## lint, format, types, import rules
 	$(BIN)/ruff check

@@ -149,7 +149,7 @@ class Entry:
     the turn, so that an answer stands right after what it answers, however much arrived meanwhile.
     `tokens` counts the entry as it stands in a prompt, a call's result and provider fields included. `chat`
     is the client's chat that a message of the user's belongs to, and `chat_note` what the prompt says before it
-    of a change of chats.
+    of a change of chats. At `expires_at` it is erased.
     """
 
     position: int
@@ -163,6 +163,7 @@ class Entry:
     chat: str | None = None
     chat_note: str | None = None
     pictures: tuple[Picture, ...] = ()
+    expires_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,16 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from typing_extensions import override
+
+from memserver.errors import SetupError
 
 
 class McpServerSetting(BaseModel):
@@ -38,6 +47,41 @@ class McpServerSetting(BaseModel):
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/?#@\s]+)$")]
 """Of a web page, as browsers send it; not `null`, which every page can be."""
 McpServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9-]{0,30}$")]
+
+
+class FromFiles(EnvSettingsSource):
+    """Values that stand in files, as orchestrators hand out secrets: MEMSERVER_NAME_FILE names the one of MEMSERVER_NAME."""
+
+    def __init__(self, settings: type[BaseSettings], *named_in: EnvSettingsSource) -> None:
+        """The files that the variables of these sources name, the first source's before the others'; an empty one sets nothing.
+
+        Raises:
+            SetupError: a file can't be read, or a value is given in both ways.
+        """
+        super().__init__(settings)
+        given = {
+            name: value for each in reversed(named_in) for name, value in each.env_vars.items()
+        }
+        fields = [f"{self.env_prefix}{field}".lower() for field in settings.model_fields]
+        self.env_vars = {
+            name: content
+            for name in fields
+            if (path := given.get(f"{name}_file"))
+            and (content := _content(name.upper(), path, beside=given.get(name)))
+        }
+
+
+def _content(name: str, path: str, beside: str | None) -> str:
+    if beside is not None:
+        raise SetupError(f"{name} and {name}_FILE are both set.", hint="Unset one of them.")
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text in UTF-8"
+        raise SetupError(
+            f"{name}_FILE names {path}, which can't be read: {why}.",
+            hint="Mount the file there, readable by the account that memserver runs as.",
+        ) from error
 
 
 class Settings(BaseSettings):
@@ -64,6 +108,9 @@ class Settings(BaseSettings):
     otlp_endpoint: str | None = None
     """A collector that traces and metrics are sent to by OTLP over HTTP, such as http://127.0.0.1:4318; needs the extra
     otel. OpenTelemetry's own variables, such as OTEL_TRACES_SAMPLER and OTEL_EXPORTER_OTLP_HEADERS, say the rest."""
+    admin_key: SecretStr | None = None
+    """An API key for the server's operator, as `memserver keys generate` prints one: it is there from the first start on.
+    One that was revoked stays so; a new one is a key of its own."""
     key_cache_seconds: float = Field(default=10, ge=0)
     """How long a process caches an API key: after so long at most a revocation by another process takes
     effect."""
@@ -262,6 +309,21 @@ class Settings(BaseSettings):
     """How long a dead worker's agents wait before another one takes them over."""
     jobs_at_once: int = Field(default=4, ge=0, le=64)
     """Jobs that one process runs at the same time; 0: none, so that other processes have to."""
+
+    @classmethod
+    @override
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        assert isinstance(env_settings, EnvSettingsSource)
+        assert isinstance(dotenv_settings, EnvSettingsSource)
+        files = FromFiles(settings_cls, env_settings, dotenv_settings)
+        return init_settings, env_settings, dotenv_settings, files
 
     @field_validator("tools", "tool_networks", "trusted_proxies", mode="before")
     @classmethod

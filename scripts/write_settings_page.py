@@ -24,7 +24,8 @@ HEAD = """# Settings
 
 Settings are environment variables. A file `.env` in the working directory is read too; the environment takes
 precedence. `memserver serve` has the options `--host`, `--port` and `--workers`, which take precedence over both.
-Times are seconds, sizes are tokens. A wrong value stops the command with the variable's name.
+Times are seconds, sizes are tokens. `MEMSERVER_NAME_FILE` names a file with the value of `MEMSERVER_NAME`, of every setting: for
+secrets that an orchestrator mounts. An empty file sets nothing. A wrong value stops the command with the variable's name.
 
 An agent can have its own model, window, output, steps and time zone: see [`options`](api.md#agents).
 """

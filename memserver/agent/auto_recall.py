@@ -17,7 +17,7 @@ from memserver.memory.folding import Folded
 from memserver.memory.paging import ResultPage
 from memserver.memory.recall import RecallHit
 from memserver.memory.results import ResultReader
-from memserver.messages import CallRecord, Entry, FunctionCall
+from memserver.messages import CallRecord, FunctionCall
 from memserver.storage.calls import AUTOMATIC
 from memserver.storage.database import LazyTransaction
 from memserver.storage.recall import RecallQuery
@@ -44,7 +44,7 @@ async def recall_first(state: TurnState, record: TurnWriter, pressure: MemoryPre
     made = CallRecord(
         FunctionCall(f"{AUTOMATIC}{new_call_id()}", SEARCH, {"query": text}), "running"
     )
-    call = Entry(asked.position + 1, "assistant", "", state.now(), 0, call=made)
+    call = state.entry(asked.position + 1, "assistant", "", call=made)
     reader = state.counting.reader(call, prompt.budget, can_read_on=state.can_read_on)
     async with state.deadline.cutting():
         result = await _search(state, text, floor, reader)

@@ -65,12 +65,10 @@ class CallRun:
         state, name = self._state, reply.call.name
         tool = self._tool(name)
         assert tool is not None, "the reply parser has checked that it was offered"
-        message = Entry(
-            position=state.next_position,
-            role="assistant",
-            text=said(reply),
-            created_at=state.now(),
-            tokens=0,
+        message = state.entry(
+            state.next_position,
+            "assistant",
+            said(reply),
             thought=str(reply.call.arguments.get("inner_thought") or reply.text),
             call=CallRecord(reply.call, "running"),
             fields=reply.fields,

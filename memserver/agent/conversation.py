@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -16,6 +16,7 @@ from memserver.agent.call_answers import (
 )
 from memserver.agent.counting import count_new
 from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.endings import stopping
 from memserver.agent.events import (
     End,
     EndedTurn,
@@ -23,11 +24,14 @@ from memserver.agent.events import (
     PausedTurn,
     QueuedTurn,
     StepCommitted,
+    Subscription,
+    TurnResult,
     WakeUp,
 )
-from memserver.agent.rendering import event_text
+from memserver.agent.live_text import TextDelta
+from memserver.agent.rendering import Happening, event_text
 from memserver.agent.worker import Worker
-from memserver.errors import Conflict, InvalidInput, NotFound, ServerStopping
+from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.messages import Entry, JsonObject
 from memserver.storage import agents, calls, cancellation, inbox, recall
 from memserver.storage.calls import OpenCall
@@ -44,14 +48,6 @@ POLL_SECONDS = 2.0
 
 MOST_MODEL_NAMES = 100_000
 """Agents whose model's name is remembered, so that their messages are counted right at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnResult:
-    """What came of a turn: it has ended, or somebody has to answer its last call or that of one before it."""
-
-    ended: End
-    messages: tuple[Entry, ...]
 
 
 class Conversation:
@@ -112,8 +108,7 @@ class Conversation:
         self,
         tenant: str,
         agent_id: UUID,
-        kind: str,
-        text: str = "",
+        event: Happening,
         *,
         key: str | None = None,
         request: TurnRequest | None = None,
@@ -123,8 +118,7 @@ class Conversation:
         Args:
             tenant: whose agent it is.
             agent_id: whom it concerns.
-            kind: what happened, in a word; empty where the text says it all.
-            text: more of it.
+            event: what happened.
             key: under which the same event may come again.
             request: of the client that waits for an answer all the same.
 
@@ -133,8 +127,9 @@ class Conversation:
             Conflict: the idempotency key was used with another content.
         """
         stored = None if request is None else (request.stored() or {})
-        event = NewMessage(event_text(kind, clean(text).strip()), 0, "system", request=stored)
-        return (await self._post(tenant, agent_id, event, key)).turn
+        text = event_text(event.kind, clean(event.text).strip())
+        message = NewMessage(text, 0, "system", expires_at=event.expires_at, request=stored)
+        return (await self._post(tenant, agent_id, message, key)).turn
 
     async def _post(
         self, tenant: str, agent_id: UUID, message: NewMessage, key: str | None
@@ -214,10 +209,7 @@ class Conversation:
                     elif isinstance(event, EndedTurn | QueuedTurn):
                         return TurnResult(event, tuple(messages))
         except asyncio.CancelledError as error:
-            raise ServerStopping(
-                "The server is ending; the message is stored and will be answered.",
-                hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
-            ) from error
+            raise stopping() from error
         raise AssertionError("A turn's events end with TurnEnded, PausedTurn or TurnQueued.")
 
     async def follow(
@@ -236,7 +228,7 @@ class Conversation:
         Args:
             tenant: whose turn it is.
             turn: as `post` or the database gave it.
-            text: also deltas of the text, where this worker is the one that serves the agent.
+            text: also deltas of the text, whichever process serves the agent.
             after: only steps after this position, for one who has read that far.
             by_request: they end at a call of a tool that a request brought, also where it has its result by now.
         """
@@ -251,6 +243,10 @@ class Conversation:
                 event = await self._next(queue, turn)
                 wakes = isinstance(event, WakeUp)
                 for item in await self._look(tenant, turn, seen) if wakes else [event]:
+                    if isinstance(item, TextDelta):
+                        if said := queue.reader.take(item, seen):
+                            yield said
+                        continue
                     if isinstance(item, StepCommitted):
                         if item.messages[-1].position <= seen:
                             continue
@@ -352,8 +348,10 @@ class Conversation:
                 hint='Leave `at` out, or give the agent the option clock: "messages".',
             )
 
-    async def _next(self, queue: asyncio.Queue[Event], turn: TurnRow) -> Event:
+    async def _next(self, queue: Subscription, turn: TurnRow) -> Event:
         while True:
+            if not self._worker.serves(turn.agent_id):
+                self._events.ask_for_text(queue)
             try:
                 return await asyncio.wait_for(queue.get(), POLL_SECONDS)
             except TimeoutError:

@@ -78,7 +78,7 @@ class MemoryPressure:
             return stop
         percent = 100 * budget.used(queue) // budget.capacity
         text = state.deps.prompts.render("pressure_alert.md", percent=percent)
-        alert = Entry(ended.position + 1, "system", text, state.now(), 0)
+        alert = state.entry(ended.position + 1, "system", text)
         state.begin_saving(stop, await state.counting.entry(alert))
         return None
 

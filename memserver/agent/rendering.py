@@ -8,6 +8,7 @@ just their texts: a model that was trained on chats sees what it knows.
 import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
+from typing import NamedTuple
 
 from memserver.agent.options import EntryForm
 from memserver.messages import RESERVED, CallRecord, Entry, FunctionCall, PromptMessage
@@ -34,6 +35,14 @@ def is_sent(message: Entry) -> bool:
     """Whether an entry is a message of the agent that reached the person."""
     record = message.call
     return record is not None and record.call.name == SEND_MESSAGE and record.state == "done"
+
+
+class Happening(NamedTuple):
+    """Something that happened: in a word, which is empty where the text says it all, and more of it."""
+
+    kind: str
+    text: str = ""
+    expires_at: datetime | None = None
 
 
 def event_text(kind: str, text: str) -> str:

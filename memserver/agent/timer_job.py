@@ -6,6 +6,7 @@ The event's idempotency key is the timer's; so a job that is run again finds the
 from uuid import UUID
 
 from memserver.agent.conversation import Conversation
+from memserver.agent.rendering import Happening
 from memserver.agent.worker import Worker
 from memserver.errors import NotFound
 from memserver.memory.timers import JOB
@@ -35,9 +36,8 @@ class TimerJob:
             return
         key = f"timer-{timer_id}"
         try:
-            await self._conversation.post_event(
-                job.tenant, timer.agent_id, "timer", timer.text, key=key
-            )
+            event = Happening("timer", timer.text)
+            await self._conversation.post_event(job.tenant, timer.agent_id, event, key=key)
         except NotFound:
             return
         async with self._database.tenant(job.tenant) as tx:

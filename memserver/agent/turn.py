@@ -35,7 +35,7 @@ from memserver.messages import Entry, ToolSpec
 from memserver.metering import meter, timed
 from memserver.storage.leases import ClaimedTurn
 from memserver.tools.memory_tools import SEND_MESSAGE
-from memserver.wire.events import MessageDelta, TurnStarted
+from memserver.wire.events import TurnStarted
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class TurnRun:
 
     async def _ask(self, prompt: PromptParts) -> Reply:
         state, turn, budget = self._state, self._state.turn, prompt.budget
-        tools, step = self._offered(), state.steps + 1
+        tools = self._offered()
         streams = (
             not state.is_saving
             and state.request.form is None
@@ -135,9 +135,7 @@ class TurnRun:
                         state.view.options.reply_mode,
                         (prompt.messages(queue), tools),
                         max_tokens=budget.reserved,
-                        on_text=(lambda text: state.publish(MessageDelta(step=step, text=text)))
-                        if streams
-                        else None,
+                        on_text=state.text_sink() if streams else None,
                     )
             except ProtocolViolation as error:
                 reply = self._invalid.as_answer(error, tools, last=state.is_last_step)
@@ -166,7 +164,7 @@ class TurnRun:
         logger.info("Invalid reply: %s It began: %.200s", error.complaint, error.raw)
         self._invalid.add(error, mode)
         text = complaint(state.deps.prompts, error, mode)
-        note = Entry(state.next_position, "system", text, state.now(), 0)
+        note = state.entry(state.next_position, "system", text)
         stop = (state.pending_stop or "max_steps") if state.is_last_step else None
         return await self._record.commit(await state.counting.entry(note), stop)
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from memserver.agent.context import AgentView, PromptParts, as_sent, build_prompt
 from memserver.agent.counting import Counting
@@ -9,12 +10,14 @@ from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import DIED
 from memserver.agent.events import Event
+from memserver.agent.live_text import TextDelta, attempt_name
 from memserver.agent.rendering import is_sent
 from memserver.agent.turn_tools import TurnTools
 from memserver.errors import LeaseLost
+from memserver.llm.base import TextSink
 from memserver.memory.queue import Budget
 from memserver.memory.results import READ_TOOL
-from memserver.messages import CallState, Entry, TokenUsage
+from memserver.messages import CallState, Entry, Role, TokenUsage
 from memserver.metering import StepMeter
 from memserver.storage import recall
 from memserver.storage.inbox import PLACES_PER_TURN
@@ -71,6 +74,7 @@ class TurnState:
             and turn.request is None
         )
         """It began with something that happened; nobody waits for an answer."""
+        self._expires_at = began.expires_at if began and began.position == self.first else None
         self._alert_at = turn.steps
 
     @property
@@ -128,6 +132,10 @@ class TurnState:
         """The time: for an agent that lives in its messages' time, that of the last one."""
         return self._said_at or self.deps.clock()
 
+    def entry(self, position: int, role: Role, text: str, **more: Any) -> Entry:  # noqa: ANN401 - of Entry
+        """What the turn adds to the history: it expires with what the turn answers; still to be counted."""
+        return Entry(position, role, text, self.now(), 0, expires_at=self._expires_at, **more)
+
     def begin_saving(self, stop: str, alert: Entry) -> None:
         """The alert's steps follow the one that is being ended; the turn will end with this reason."""
         self.alert, self.pending_stop, self._alert_at, self.warned = (
@@ -143,6 +151,17 @@ class TurnState:
 
     def publish(self, event: Event) -> None:
         self.deps.events.publish(self.turn.agent_id, self.turn.turn, event)
+
+    def text_sink(self) -> TextSink:
+        """Takes the text of the next step's message while it is generated, and publishes it."""
+        step, position, attempt, at = self.steps + 1, self.next_position, attempt_name(), 0
+
+        def take(text: str) -> None:
+            nonlocal at
+            self.publish(TextDelta(step, position, attempt, at, text))
+            at += len(text)
+
+        return take
 
     async def close(self, message: Entry, state: CallState, result: str) -> Entry:
         """The entry with its call ended."""

@@ -3,6 +3,7 @@
 from uuid import UUID
 
 from memserver.agent.conversation import Conversation
+from memserver.agent.rendering import Happening
 from memserver.agent.worker import Worker
 from memserver.errors import NotFound
 from memserver.memory.documents import UPLOADED
@@ -29,9 +30,8 @@ class UploadJob:
         try:
             async with self._database.tenant(job.tenant) as tx:
                 document = await documents.get(tx, document_id)
-            await self._conversation.post_event(
-                job.tenant, agent_id, "upload", document.name, key=f"upload-{document_id}"
-            )
+            event, key = Happening("upload", document.name), f"upload-{document_id}"
+            await self._conversation.post_event(job.tenant, agent_id, event, key=key)
         except NotFound:
             return
         self._worker.ensure_serving(agent_id, job.tenant)

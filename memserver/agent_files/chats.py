@@ -33,11 +33,16 @@ NO_TEXT = "Parts that are no text, such as pictures and files, and left out"
 NO_TIME = "Have no time, and get that of the message before"
 OTHER_ROLE = "Of other roles than the user's and the assistant's, such as tools, and left out"
 TOOL_CALLS = "Calls of tools, and left out"
+_IS_HIDDEN = "is_visually_hidden_from_conversation"
 THOUGHTS = "Thoughts, and left out"
 OTHER_BRANCH = "On branches that were not the ones shown last, and left out"
 UNKNOWN = "Are no chats and no messages, and left out"
 EMPTY = "Have no text, and are left out"
 TITLES = "Titles of chats, and left out"
+HIDDEN = "Hidden in the chats, such as custom instructions, and left out"
+NO_CHATS = "Is no file of chats, and left out"
+MOST_NAMED = 20
+"""JSON files of an archive that are named; the others are counted with pictures and the like."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,21 +61,27 @@ class Chats:
 
     messages: list[SaidMessage] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    other_files: Sequence[str] = ()
     origin: str = "chats"
 
     @property
     def notes(self) -> list[Note]:
-        return [Note("message", "", f"{what}: {n}.") for what, n in self.left_out.items() if n]
+        counted = [Note("message", "", f"{what}: {n}.") for what, n in self.left_out.items() if n]
+        named = [each for each in self.other_files if each.endswith(".json")][:MOST_NAMED]
+        files = [Note("file", each, f"{NO_CHATS}.") for each in named]
+        if unnamed := len(self.other_files) - len(named):
+            files.append(Note("file", "", f"Pictures and other files of the archive: {unnamed}."))
+        return counted + files
 
 
-def read_chats(texts: Sequence[bytes]) -> Chats:
-    """Read files of chats.
+def read_chats(texts: Sequence[bytes], other_files: Sequence[str] = ()) -> Chats:
+    """Read files of chats; `other_files` were beside them.
 
     Raises:
         AgentFileCorrupt: one is no JSON.
         AgentFileUnsupported: there is nothing in them that was said.
     """
-    chats = Chats()
+    chats = Chats(other_files=other_files)
     loose: list[JsonObject] = []
     for text in texts:
         try:
@@ -89,21 +100,23 @@ def read_chats(texts: Sequence[bytes]) -> Chats:
     return chats
 
 
-def texts_of(archive: zipfile.ZipFile, most_bytes: int) -> list[bytes]:
-    """The conversations in an export's archive; large exports have several files of them.
+def texts_of(archive: zipfile.ZipFile, most_bytes: int) -> tuple[list[bytes], list[str]]:
+    """The conversations in an export's archive, of which large exports have several files; and its other files.
 
     Raises:
         AgentFileCorrupt: it is damaged.
         AgentFileTooLarge: they are more than `most_bytes`.
     """
-    members = [each for each in archive.infolist() if _has_conversations(each.filename)]
+    files = [each for each in archive.infolist() if not each.is_dir()]
+    members = [each for each in files if _has_conversations(each.filename)]
+    others = [each.filename for each in files if each not in members]
     if sum(each.file_size for each in members) > most_bytes:
         raise AgentFileTooLarge(
             f"The file unpacks to more than {most_bytes} bytes.",
             hint="Raise MEMSERVER_IMPORT_MAX_BYTES.",
         )
     try:
-        return [archive.read(each) for each in members]
+        return [archive.read(each) for each in members], others
     except DAMAGED as error:
         raise AgentFileCorrupt(f"The file is damaged: {error}.") from error
 
@@ -190,12 +203,25 @@ def _shown_branch(chats: Chats, chat: JsonObject) -> list[JsonObject]:
             found.append(message)
         at = nodes[at].get("parent")
     chats.left_out[OTHER_BRANCH] += said - len(found)
-    return [each for each in reversed(found) if not _is_hidden(each)]
+    shown = [each for each in reversed(found) if not _metadata(each).get(_IS_HIDDEN)]
+    chats.left_out[HIDDEN] += sum(
+        bool(_metadata(each).get(_IS_HIDDEN)) and _says_something(each) for each in found
+    )
+    return shown
 
 
-def _is_hidden(message: JsonObject) -> bool:
+def _metadata(message: JsonObject) -> JsonObject:
     metadata = message.get("metadata")
-    return isinstance(metadata, dict) and bool(metadata.get("is_visually_hidden_from_conversation"))
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _says_something(message: JsonObject) -> bool:
+    """Whether there is any text; ChatGPT puts empty messages of the system before each chat."""
+    content = message.get("content")
+    values = content.items() if isinstance(content, dict) else [("", content)]
+    return any(
+        value not in (None, "", [], [""]) for name, value in values if name != "content_type"
+    )
 
 
 def _shown_messages(chats: Chats, chat: JsonObject) -> list[JsonObject]:
@@ -231,8 +257,16 @@ def _text(chats: Chats, message: JsonObject) -> str:
             texts.append(f"[{attached.get('file_name') or 'attachment'}]\n{extracted}")
         else:
             chats.left_out[NO_TEXT] += 1
-    chats.left_out[NO_TEXT] += len(as_list(message.get("files")))
+    # A picture of ChatGPT's is a part, too; a file is only there.
+    files = len(as_list(_metadata(message).get("attachments"))) - _pointers(parts)
+    chats.left_out[NO_TEXT] += len(as_list(message.get("files"))) + max(0, files)
+    if not texts and isinstance(message.get("refusal"), str):
+        texts = [message["refusal"]]
     return "\n".join(texts)
+
+
+def _pointers(parts: Sequence[object]) -> int:
+    return sum(isinstance(each, dict) and "asset_pointer" in each for each in parts)
 
 
 def _part(chats: Chats, part: object) -> str:
@@ -246,6 +280,8 @@ def _part(chats: Chats, part: object) -> str:
         "audio_transcription",
     ):
         return part["text"] if isinstance(part.get("text"), str) else ""
+    if isinstance(part, dict) and isinstance(part.get("refusal"), str):
+        return str(part["refusal"])
     match kind:
         case "thinking" | "reasoning":
             chats.left_out[THOUGHTS] += 1

@@ -76,7 +76,7 @@ def _open(file: IO[bytes], most_bytes: int) -> ArchiveReader | LettaFile | Chats
         export = open_export(file)
         if export is None:
             return ArchiveReader(file, most_bytes)
-        return read_chats(texts_of(export, min(most_bytes, LARGEST_CHATS)))
+        return read_chats(*texts_of(export, min(most_bytes, LARGEST_CHATS)))
     text = start.decode(json.detect_encoding(start), "ignore").lstrip()  # PowerShell writes UTF-16
     if text[:1] not in ("{", "[", '"'):
         raise AgentFileUnsupported("The file is no agent file.", hint=HINT)

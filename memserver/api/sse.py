@@ -11,6 +11,7 @@ from memserver.agent.events import (
     StepCommitted,
     WakeUp,
 )
+from memserver.agent.live_text import TextDelta
 from memserver.api.event_stream import event_data, in_one_line
 from memserver.api.schemas.answers import waiting_call
 from memserver.messages import Entry
@@ -55,7 +56,7 @@ def encode(event: Event) -> Iterator[str]:
             if event.error is not None:
                 yield error_frame({"error": event.error})
             yield _frame(TurnEnded(turn=turn, steps=steps, stop_reason=stop_reason))
-        case WakeUp():
+        case WakeUp() | TextDelta():
             return
 
 

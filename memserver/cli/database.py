@@ -7,6 +7,7 @@ import typer
 from rich.progress import Progress
 
 from memserver.cli.console import console
+from memserver.cli.keys import ensure_admin_key
 from memserver.cli.options import read_settings
 from memserver.settings import Settings
 from memserver.storage.migrate import newest_revision
@@ -16,7 +17,9 @@ from memserver.wiring.services import check_settings, upkeep_alone
 
 def migrate() -> None:
     """Bring the database to the newest schema."""
-    with database_urls(read_settings()):
+    settings = read_settings()
+    with database_urls(settings) as urls:
+        ensure_admin_key(urls.app, settings)
         console.print(f"The database is at {newest_revision()}.")
 
 

@@ -72,6 +72,12 @@ def keys_create(
     print(secret)
 
 
+@keys.command("generate")
+def keys_generate() -> None:
+    """Print a key that no server knows yet: for MEMSERVER_ADMIN_KEY, or the file that MEMSERVER_ADMIN_KEY_FILE names."""
+    print(api_keys.new_secret())
+
+
 @keys.command("list")
 def keys_list(
     tenant: Annotated[str | None, typer.Option(help="Only its keys; left out: all.")] = None,
@@ -189,6 +195,18 @@ def tenants_usage(
     columns = list(DailyUsage.model_fields)
     rows = [tuple(str(each[column]) for column in columns) for each in found]
     print_table(columns, rows, empty=f"No turn of {name} has ended in these days.")
+
+
+def ensure_admin_key(app_url: str, settings: Settings) -> None:
+    """Have the operator's key of the settings in the database. Raises SetupError: it is none."""
+    if settings.admin_key is None:
+        return
+    secret = settings.admin_key.get_secret_value()
+    if not api_keys.is_secret(secret):
+        raise SetupError(
+            "MEMSERVER_ADMIN_KEY is no API key.", hint="memserver keys generate prints one."
+        )
+    api_keys.ensure_in(app_url, secret)
 
 
 def check_keys(app_url: str, settings: Settings) -> None:

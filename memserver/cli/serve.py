@@ -19,10 +19,10 @@ from memserver import __version__
 from memserver.api.app import create_worker_app
 from memserver.api.bounded_http import BoundedHttp
 from memserver.cli.console import console
-from memserver.cli.keys import check_keys
+from memserver.cli.keys import check_keys, ensure_admin_key
 from memserver.cli.local_engine import local_engine
 from memserver.cli.options import logging_of, read_settings
-from memserver.cli.workers import Workers
+from memserver.cli.workers import START_SECONDS, Workers
 from memserver.errors import SetupError
 from memserver.local.engine.address import publish_address
 from memserver.local.engine.paths import EnginePaths
@@ -34,8 +34,6 @@ from memserver.wiring.services import check_settings
 
 GRACE_SECONDS = 5
 """What running requests get when the server has to end; their turns continue elsewhere."""
-HUNG_SECONDS = 30
-"""A worker process is killed that gives no sign for so long; one that starts on a busy machine takes more than five."""
 KEEP_ALIVE_SECONDS = 75
 """Longer than clients keep an idle connection, so that none sends on one that we just closed."""
 
@@ -66,6 +64,7 @@ def serve(
             local, settings = stack.enter_context(local_engine(settings, announced=True))
             stack.enter_context(publish_address(EnginePaths(settings.home).address, local.base_url))
         urls = stack.enter_context(database_urls(settings))
+        ensure_admin_key(urls.app, settings)
         check_keys(urls.app, settings)
         config = uvicorn.Config(
             partial(create_worker_app, settings),
@@ -80,7 +79,7 @@ def serve(
             proxy_headers=False,  # `Forwarded` reads them
             timeout_graceful_shutdown=GRACE_SECONDS,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_worker_healthcheck=HUNG_SECONDS,
+            timeout_worker_healthcheck=START_SECONDS,
         )
         _run(config)
 

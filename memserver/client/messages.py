@@ -51,6 +51,7 @@ class Messages(Resource[TransportT]):
         *,
         pictures: Sequence[JsonObject] | None = None,
         created_at: datetime | None = None,
+        expires_at: datetime | None = None,
         idempotency_key: str | None = None,
     ) -> Request[Answer]:
         """Say something to the agent and get its answer.
@@ -60,10 +61,11 @@ class Messages(Resource[TransportT]):
             text: what is said.
             pictures: what is shown with it: each has a `url` (data:image/png;base64,…), and may have a `name`.
             created_at: when it is said, with a zone; only to an agent whose option clock is "messages".
+            expires_at: when it is deleted, and what it is answered; with a zone.
             idempotency_key: give your own to send the same message again later, from another process too,
                 without its being stored twice. Retries within this call have one anyway.
         """
-        body = given(text=text, pictures=pictures, created_at=created_at)
+        body = given(text=text, pictures=pictures, created_at=created_at, expires_at=expires_at)
         return post(_MESSAGES, Answer, body, key=idempotency_key, agent=agent)
 
     @method
@@ -73,6 +75,7 @@ class Messages(Resource[TransportT]):
         type: Literal["login", "upload", "custom"],
         text: str | None = None,
         *,
+        expires_at: datetime | None = None,
         idempotency_key: str | None = None,
     ) -> Request[Answer]:
         """Report that something happened, and get what the agent says to it, if anything.
@@ -81,9 +84,10 @@ class Messages(Resource[TransportT]):
             agent: whom it concerns.
             type: login, upload, or custom, which needs a text.
             text: more of it.
+            expires_at: as of a message.
             idempotency_key: as of a message.
         """
-        body = given(type=type, text=text)
+        body = given(type=type, text=text, expires_at=expires_at)
         return post("/agents/{agent}/events", Answer, body, key=idempotency_key, agent=agent)
 
     @streamed
@@ -93,10 +97,11 @@ class Messages(Resource[TransportT]):
         text: str,
         *,
         pictures: Sequence[JsonObject] | None = None,
+        expires_at: datetime | None = None,
         idempotency_key: str | None = None,
     ) -> Request[None]:
         """Say something to the agent and follow the turn as events; sent with the first `next`."""
-        body = given(text=text, pictures=pictures)
+        body = given(text=text, pictures=pictures, expires_at=expires_at)
         return _followed(_MESSAGES, body, idempotency_key, agent=agent)
 
     @method
@@ -125,7 +130,7 @@ class Messages(Resource[TransportT]):
         Args:
             agent: whose.
             messages: up to 10,000 objects with `role` (user or assistant), `text` and, as wanted,
-                `created_at` (a datetime with a zone).
+                `created_at` and `expires_at` (datetimes with a zone).
             wait: answer when all is worked in; else at once, with the turn to look at.
             idempotency_key: as of a message.
         """

@@ -6,8 +6,8 @@ another's first. asyncio's own semaphore has one line for everybody.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -18,6 +18,7 @@ from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Writt
 from memserver.messages import Prompt, ToolSpecs
 from memserver.metering import timed
 from memserver.openai_http.circuit import Circuit
+from memserver.telemetry.metrics import NO_METRICS, Recorder
 
 _Queue = OrderedDict[asyncio.Future[None], None]
 _Answer = TypeVar("_Answer")
@@ -122,10 +123,17 @@ class QueuedModel(ModelDecorator):
     Counting tokens, and what the model is, are asked without a slot: they generate nothing.
     """
 
-    def __init__(self, inner: ChatModel, shared: SharedEndpoint, tenant: str) -> None:
+    def __init__(
+        self,
+        inner: ChatModel,
+        shared: SharedEndpoint,
+        tenant: str,
+        recorder: Recorder = NO_METRICS,
+    ) -> None:
         super().__init__(inner)
         self._shared = shared
         self._tenant = tenant
+        self._recorder = recorder
 
     @override
     async def context_window(self) -> int:
@@ -187,6 +195,17 @@ class QueuedModel(ModelDecorator):
         self._shared.circuit.refuse_if_open()  # nobody queues for what would be refused
         slot = self._shared.slots.one(self._tenant)
         async with AsyncExitStack() as stack:
-            with timed("queue"):
+            with timed("queue"), self._waiting():
                 await stack.enter_async_context(slot)
             yield
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        if self._shared.slots.free:
+            yield
+            return
+        self._recorder.add_waiting(1)
+        try:
+            yield
+        finally:
+            self._recorder.add_waiting(-1)

@@ -118,6 +118,19 @@ def exist_in(url: str) -> bool:
     return row is not None and bool(row[0])
 
 
+def ensure_in(url: str, secret: str) -> None:
+    """Store an operator's key in the database of this URL, unless it is there, be it revoked. Raises DatabaseError."""
+    query = """INSERT INTO api_keys (id, tenant, name, digest, prefix, scopes)
+               VALUES (%s, %s, 'MEMSERVER_ADMIN_KEY', %s, %s, '{admin}') ON CONFLICT (digest) DO NOTHING"""
+    values = [new_id(), DEFAULT_TENANT, digest_of(secret), secret[:_SHOWN_CHARACTERS]]
+    try:
+        with psycopg.connect(url, connect_timeout=10) as connection:
+            connection.execute("SELECT set_config('memserver.tenant', %s, true)", [DEFAULT_TENANT])
+            connection.execute(query, values)
+    except psycopg.Error as error:
+        raise DatabaseError("The operator's key can't be stored.", detail=str(error)) from error
+
+
 async def create_tenant(tx: Transaction, tenant: str) -> Tenant:
     """Create a tenant; the transaction is in its scope. Raises Conflict."""
     query = "INSERT INTO tenants (tenant) VALUES (%s) ON CONFLICT DO NOTHING RETURNING *"

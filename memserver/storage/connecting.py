@@ -71,6 +71,15 @@ def with_timeouts(url: str) -> str:
     return make_conninfo(url, **{name: _NETWORK[name] for name in _NETWORK if name not in given})
 
 
+def for_writing(url: str) -> str:
+    """The URL; of several hosts the one that takes writes, unless the URL says itself which."""
+    given = conninfo_to_dict(url)
+    several = "," in str(given.get("host") or given.get("hostaddr") or "")
+    if not several or "target_session_attrs" in given:
+        return url
+    return make_conninfo(url, target_session_attrs="read-write")
+
+
 async def find_route(url: str, limits: TransactionLimits, prepared: Prepared = "auto") -> Route:
     """Connect once, and see what stands between. Raises DatabaseError.
 

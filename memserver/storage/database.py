@@ -20,6 +20,7 @@ from psycopg.types import TypeInfo
 from psycopg.types.json import set_json_loads
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 from pydantic_core import from_json
+from typing_extensions import override
 
 from memserver.errors import DatabaseError
 from memserver.storage.connecting import Prepared, TransactionLimits, find_route, with_timeouts
@@ -32,7 +33,7 @@ from memserver.storage.failures import (
     takes_no_writes,
     translate_errors,
 )
-from memserver.storage.watched import Pulse, WatchedConnection
+from memserver.storage.watched import Pulses, WatchedConnection, require_writes
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ POOL_SECONDS = 5
 CHECK_SECONDS = 5
 WRITES_CHECKED_FOR = 30
 """Seconds for which a check of writing holds: it is some hundred kilobytes each time."""
+LISTENING_CHECKED_SECONDS = 10.0
 AWAY_SECONDS = 1  # the same once connecting has failed for a while
 RECONNECT_SECONDS = 1  # between two tries to connect, while the database is away
 
@@ -69,8 +71,8 @@ class Database:
         self._prepared = prepared
         self._scope = "SELECT set_config('memserver.tenant', %s, true)"
         self._scope_across = ""
-        self._pool: AsyncConnectionPool[WatchedConnection] | None = None
-        self._pulse = Pulse(url)
+        self._pool: _Pool | None = None
+        self._pulses = Pulses(url)
         self._weeding: asyncio.Task[None] | None = None
         self._away = False
         self._check_writes_at = 0.0
@@ -91,7 +93,7 @@ class Database:
         kwargs: dict[str, Any] = {"row_factory": dict_row, "autocommit": True}
         if not route.prepares:
             kwargs["prepare_threshold"] = None
-        self._pool = AsyncConnectionPool(
+        self._pool = _Pool(
             route.url,
             connection_class=WatchedConnection,
             kwargs=kwargs,
@@ -178,11 +180,15 @@ class Database:
         """
         with translate_errors():
             url = with_timeouts(self.url)
-            async with await AsyncConnection.connect(url, autocommit=True) as connection:
+            connecting: Any = WatchedConnection.connect(url, autocommit=True)
+            async with await connecting as connection:
                 for channel in channels:
                     await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-                async for notice in connection.notifies():
-                    yield notice.channel, notice.payload
+                while True:
+                    async for notice in connection.notifies(timeout=LISTENING_CHECKED_SECONDS):
+                        yield notice.channel, notice.payload
+                    # Nobody notifies on a server that stands still, or that another one has replaced.
+                    await require_writes(connection)
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Transaction]:
@@ -212,7 +218,7 @@ class Database:
 
     async def _connected(self, connection: WatchedConnection) -> None:
         self._away = False
-        connection.answers = self._pulse.beats
+        connection.answers = self._pulses.of(connection).beats
         set_json_loads(from_json, connection)  # four times as fast as json.loads
         await _take_vectors(connection)
 
@@ -224,6 +230,15 @@ class Database:
         """Look through the pool: what ended one connection has ended others, too."""
         if self._weeding is None or self._weeding.done():
             self._weeding = asyncio.create_task(self.pool.check())
+
+
+class _Pool(AsyncConnectionPool[WatchedConnection]):
+    """A pool that, when it looks through its connections, keeps none that takes no writes."""
+
+    @staticmethod
+    @override
+    async def check_connection(conn: AsyncConnection[Any]) -> None:
+        await require_writes(conn)
 
 
 async def _take_vectors(connection: Transaction) -> None:

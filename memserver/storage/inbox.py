@@ -71,7 +71,7 @@ spending_key: ContextVar[UUID | None] = ContextVar("spending_key", default=None)
 class NewMessage:
     """A message from outside, or as the system's an event; `created_at` None means now.
 
-    `chat` and `chat_note` are as an Entry has them, `request` as its turn.
+    `chat`, `chat_note` and `expires_at` are as an Entry has them, `request` as its turn.
     """
 
     text: str
@@ -81,6 +81,7 @@ class NewMessage:
     chat: str | None = None
     chat_note: str | None = None
     pictures: tuple[Picture, ...] = ()
+    expires_at: datetime | None = None
     request: JsonObject | None = None
 
 
@@ -108,6 +109,8 @@ class Envelope(NamedTuple):
             digest.update(f"{message.role}\0{message.created_at}\0{message.text}\0".encode())
             for picture in message.pictures:
                 digest.update(f"{picture.digest}\0".encode())
+            if message.expires_at is not None:
+                digest.update(message.expires_at.isoformat().encode())
             if message.request is not None:
                 digest.update(json.dumps(message.request, sort_keys=True).encode())
         return cls(worker, key, digest.hexdigest())
@@ -139,9 +142,10 @@ WITH numbered AS (
     RETURNING *
 ), stored AS (
     INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at, chat, chat_note,
-                          pictures)
+                          pictures, expires_at)
     SELECT agent_id, turn * {PLACES_PER_TURN}, tenant, %(role)s, %(text)s, %(tokens)s,
-           coalesce(%(created_at)s, now()), %(chat)s, %(chat_note)s, %(pictures)s
+           coalesce(%(created_at)s, now()), %(chat)s, %(chat_note)s, %(pictures)s,
+           %(expires_at)s
     FROM posted
 )
 SELECT {TURN_COLUMNS}, a.model, (SELECT paused FROM numbered) AS paused
@@ -185,6 +189,7 @@ async def post(
         "created_at": new.created_at,
         "chat": new.chat,
         "chat_note": new.chat_note,
+        "expires_at": new.expires_at,
         "pictures": pictures.jsonb(new.pictures),
         "request": None if new.request is None else Jsonb(new.request),
         "request_id": ids.current().get("request_id"),
@@ -281,10 +286,13 @@ async def _insert_messages(
         for index in range(len(messages))
     ]
     await tx.execute(
-        """INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at, chat)
-           SELECT %s, m.position, %s, m.role, m.content, m.tokens, coalesce(m.at, now()), m.chat
-           FROM unnest(%s::bigint[], %s::text[], %b::text[], %s::integer[], %s::timestamptz[], %s::text[])
-                AS m (position, role, content, tokens, at, chat)""",
+        """INSERT INTO messages (agent_id, position, tenant, role, content, tokens, created_at, chat,
+                                 expires_at)
+           SELECT %s, m.position, %s, m.role, m.content, m.tokens, coalesce(m.at, now()), m.chat,
+                  m.expires_at
+           FROM unnest(%s::bigint[], %s::text[], %b::text[], %s::integer[], %s::timestamptz[], %s::text[],
+                       %s::timestamptz[])
+                AS m (position, role, content, tokens, at, chat, expires_at)""",
         [
             turns[0].agent_id,
             tenant,
@@ -294,6 +302,7 @@ async def _insert_messages(
             [message.tokens for message in messages],
             [message.created_at for message in messages],
             [message.chat for message in messages],
+            [message.expires_at for message in messages],
         ],
     )
 

@@ -16,6 +16,9 @@ from memserver.storage.snapshots import SNAPSHOT_COLUMNS, AgentSnapshot, snapsho
 TURNS_CHANNEL = "memserver_turns"
 """NOTIFY channel; the payload is "agent-id turn"."""
 
+RELEASED_CHANNEL = "memserver_released"
+"""NOTIFY channel: a process that ends has let an agent go; the payload is "agent-id tenant"."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
@@ -104,6 +107,15 @@ async def renew(
         "SELECT renew_leases(%s, %s, %s) AS agent_id", [worker, list(agents), seconds]
     )
     return frozenset(row["agent_id"] for row in await cursor.fetchall())
+
+
+async def notify(tx: Transaction, notices: Sequence[tuple[str, str]]) -> None:
+    """Say to every process that listens what is to be said over each channel, in this order, once this is committed."""
+    channels, payloads = zip(*notices, strict=True)
+    await tx.execute(
+        "SELECT pg_notify(channel, payload) FROM unnest(%s::text[], %s::text[]) AS n (channel, payload)",
+        [list(channels), list(payloads)],
+    )
 
 
 def lease_lost() -> LeaseLost:

@@ -12,7 +12,7 @@ from memserver.storage.database import Transaction
 from memserver.storage.inbox import FIRST_WAITING, PLACES_PER_TURN
 from memserver.storage.rows import PageQuery, fetch_all, fetch_one, fetch_values, paginate
 
-_COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at, m.chat, m.chat_note, m.pictures,
+_COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at, m.chat, m.chat_note, m.pictures, m.expires_at,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at, c.waits_for, c.answer"""
 _FROM = "messages m LEFT JOIN tool_calls c ON c.agent_id = m.agent_id AND c.position = m.position"
 
@@ -203,4 +203,5 @@ def _read_message(**row: Any) -> Entry:  # noqa: ANN401 - of the row
         chat=row["chat"],
         chat_note=row["chat_note"],
         pictures=pictures.from_json(row["pictures"]),
+        expires_at=row["expires_at"],
     )

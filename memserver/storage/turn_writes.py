@@ -72,12 +72,12 @@ WITH held AS (
     RETURNING agent_id, tenant, history_version, lease_owner IS NULL AS released
 ), said AS (
     INSERT INTO messages
-        (agent_id, position, tenant, role, content, thought, tokens, created_at, fields)
+        (agent_id, position, tenant, role, content, thought, tokens, created_at, fields, expires_at)
     SELECT held.agent_id, m.position, held.tenant, m.role, m.content, m.thought, m.tokens,
-           m.created_at, m.fields
+           m.created_at, m.fields, m.expires_at
     FROM held, json_to_recordset(%(messages)s::json)
          AS m (position bigint, role text, content text, thought text, tokens integer,
-               created_at timestamptz, fields jsonb)
+               created_at timestamptz, fields jsonb, expires_at timestamptz)
 ), called AS (
     INSERT INTO tool_calls
         (agent_id, position, tenant, call_id, name, arguments, state, result, epoch, finished_at,
@@ -264,6 +264,7 @@ def _message_row(message: Entry) -> JsonObject:
         "tokens": message.tokens,
         "created_at": message.created_at.isoformat(),
         "fields": asdict(message.fields) if message.fields else None,
+        "expires_at": message.expires_at.isoformat() if message.expires_at else None,
     }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import psycopg
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import create_engine, make_url, pool, text
+from sqlalchemy import create_engine, pool, text
 from sqlalchemy.exc import DBAPIError
 
 from memserver.storage.checks import check_encoding, check_server
@@ -16,12 +16,13 @@ def upgrade(owner_url: str, migrations: Path) -> None:
     """Bring the database to the newest schema, alone: an advisory lock keeps others waiting."""
     with translate_errors():
         check_encoding(owner_url)  # first, since SQLAlchemy doesn't take the bytes of SQL_ASCII
-    # A `postgresql://` URL names no driver to SQLAlchemy; ours is psycopg 3.
-    url = make_url(owner_url).set(drivername="postgresql+psycopg")
-    unprepared = {
-        "prepare_threshold": None
-    }  # a pooler may give each transaction another connection
-    engine = create_engine(url, poolclass=pool.NullPool, connect_args=unprepared)
+
+    def connect() -> psycopg.Connection:
+        # Nothing prepared: a pooler may give each transaction another connection.
+        return psycopg.connect(owner_url, prepare_threshold=None)
+
+    # The driver reads the URL: SQLAlchemy doesn't know one with several hosts.
+    engine = create_engine("postgresql+psycopg://", poolclass=pool.NullPool, creator=connect)
     try:
         with engine.begin() as connection:
             connection.execute(

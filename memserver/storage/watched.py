@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.abc import PQGen
+from psycopg.conninfo import make_conninfo
 from psycopg.errors import _WaitTimeout
-from psycopg.rows import DictRow
+from psycopg.rows import DictRow, scalar_row
 from typing_extensions import override
 
 from memserver.metering import timed
@@ -71,11 +72,43 @@ class WatchedConnection(AsyncConnection[DictRow]):
             raise
 
 
+async def require_writes(connection: AsyncConnection[Any]) -> None:
+    """Close a connection to a server that takes no writes any more: another one may have taken over.
+
+    Raises:
+        psycopg.Error: it takes none, or the connection failed.
+    """
+    cursor = await connection.cursor(row_factory=scalar_row).execute("SHOW transaction_read_only")
+    if await cursor.fetchone() != "off":
+        await connection.close()
+        raise psycopg.errors.ReadOnlySqlTransaction("the server takes no writes")
+
+
+class Pulses:
+    """Whether a server answers, of all that a URL leads to: one that does says nothing of another."""
+
+    def __init__(self, url: str) -> None:
+        self._url = with_timeouts(url)
+        self._pulses: dict[str, Pulse] = {}
+
+    def of(self, connection: AsyncConnection[Any]) -> "Pulse":
+        """That of the very server which a connection leads to."""
+        info = connection.info
+        url = make_conninfo(
+            self._url,
+            host=info.host,
+            port=info.port,
+            hostaddr=info.hostaddr or None,
+            target_session_attrs="any",
+        )
+        return self._pulses.setdefault(url, Pulse(url))
+
+
 class Pulse:
     """Whether a server answers, asked once for all that wait to know it."""
 
     def __init__(self, url: str) -> None:
-        self._url = with_timeouts(url)
+        self._url = url
         self._asked: asyncio.Task[bool] | None = None
 
     async def beats(self) -> bool:

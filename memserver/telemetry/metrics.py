@@ -60,6 +60,9 @@ class Recorder:
     def add_running(self, turns: int) -> None:
         """Note that so many more turns run now."""
 
+    def add_waiting(self, turns: int) -> None:
+        """Note that so many more turns wait for a place at the model."""
+
     def close(self) -> None:
         """Send what has not been sent; it may take seconds."""
 

@@ -50,6 +50,7 @@ class OtlpExport(Recorder):
             for each in MEASURES
         }
         self._running = meter.create_up_down_counter("memserver.turns.running", "{turn}")
+        self._waiting = meter.create_up_down_counter("memserver.turns.waiting", "{turn}")
 
     @override
     def record(self, measure: Measure, value: float, *labels: str) -> None:
@@ -59,6 +60,10 @@ class OtlpExport(Recorder):
     @override
     def add_running(self, turns: int) -> None:
         self._running.add(turns)
+
+    @override
+    def add_waiting(self, turns: int) -> None:
+        self._waiting.add(turns)
 
     @override
     def close(self) -> None:

@@ -60,6 +60,9 @@ class Message(Record):
         description="Of a user's message: the chat of a front end that it belongs to, if there are several.",
         examples=[None],
     )
+    expires_at: datetime | None = Field(
+        default=None, description="When it is deleted; null: never.", examples=[None]
+    )
 
 
 class Usage(Record):

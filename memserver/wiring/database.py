@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -12,9 +11,11 @@ from memserver.errors import SetupError
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE, check_app_url
+from memserver.storage.connecting import for_writing
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 
 EMBEDDED_DATABASE = "memserver"
+LARGEST_PORT = 65_535
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def reachable_database(settings: Settings) -> Iterator[DatabaseUrls]:
     """
     if settings.database_url is not None:
         owner = _checked_url(settings.database_url.get_secret_value())
-        yield DatabaseUrls(owner, _app_url(settings, owner))
+        yield DatabaseUrls(for_writing(owner), for_writing(_app_url(settings, owner)))
         return
     with EmbeddedPostgres(settings.home / "postgres") as server, server.keep_running():
         prepare_embedded(server.url(), EMBEDDED_DATABASE)
@@ -61,10 +62,9 @@ def reachable_database(settings: Settings) -> Iterator[DatabaseUrls]:
 def _checked_url(url: str) -> str:
     """The URL, if it is one; the message repeats nothing of it, since it may hold a password."""
     try:
-        parts = urlsplit(url)
-        well = parts.scheme in {"postgresql", "postgres"} and parts.port != 0
-        conninfo_to_dict(url)
-    except (ProgrammingError, ValueError):
+        ports = str(conninfo_to_dict(url).get("port") or "").split(",")
+        well = url.startswith(("postgresql://", "postgres://")) and all(map(_may_be_port, ports))
+    except ProgrammingError:
         well = False
     if not well:
         raise SetupError(
@@ -72,6 +72,10 @@ def _checked_url(url: str) -> str:
             hint="It looks like postgresql://user:password@host:5432/database.",
         )
     return url
+
+
+def _may_be_port(port: str) -> bool:
+    return not port or (port.isdecimal() and 0 < int(port) <= LARGEST_PORT)
 
 
 def _app_url(settings: Settings, owner: str) -> str:

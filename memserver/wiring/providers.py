@@ -59,7 +59,7 @@ class Models(ModelSource):
         if name not in self._models:
             self._models[name] = self._make(name)
         observed = ObservedModel(self._models[name], self._recorder, self._known)
-        return QueuedModel(observed, self.shared, tenant)
+        return QueuedModel(observed, self.shared, tenant, self._recorder)
 
     @override
     def observe(self, recorder: Recorder) -> None:

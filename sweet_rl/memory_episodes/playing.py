@@ -14,8 +14,7 @@ from uuid import UUID
 
 from typing_extensions import override
 
-from memserver.agent.conversation import TurnResult
-from memserver.agent.events import EndedTurn
+from memserver.agent.events import EndedTurn, TurnResult
 from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.agent.rendering import is_sent
 from memserver.errors import ModelError, ModelUnavailable, ProtocolViolation

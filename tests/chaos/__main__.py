@@ -1,12 +1,13 @@
 """Kills, stops and starves the parts of memserver under load, and then looks whether anything was lost.
 
-Two servers with two workers each share an embedded Postgres, one of them through PgBouncer in transaction
-mode. Clients post messages with keys, each until it is answered; a third of the turns calls a webhook. Every
-fault is followed until each part works again without help: each server has its workers, is ready, and
-answers a message. Then the audit: everything stored once, answered once, in contiguous positions, no webhook
+Two servers with two workers each share a Postgres with a standby (or with --embedded the embedded one of the
+first), one of them through PgBouncer in transaction mode. Clients post messages with keys, each until it is
+answered; a third of the turns calls a webhook. In every round one kind of fault comes together with killed
+and stopped workers and mostly a killed Postgres and main process. Each round is followed until each part
+works again without help: each server has its workers, is ready, and answers a message. Then the audit: everything stored once, answered once, in contiguous positions, no webhook
 called twice, no turn left over.
 
-Run it: `python -m tests.chaos [--minutes M] [--seed S] [--json]`. It ends with 1 unless nothing was lost, done
+Run it: `python -m tests.chaos [--minutes M] [--seed S] [--embedded] [--json]`. It ends with 1 unless nothing was lost, done
 twice or stuck. Without pgbouncer on the path, or root for a disk that can be filled, those faults are left out.
 """
 
@@ -17,7 +18,6 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from typing import Any
@@ -96,7 +96,7 @@ async def run(made: World, seconds: float, seed: int, console: Console) -> Outco
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("", total=seconds)
         start = time.monotonic()
-        for name in _order(faults):
+        for name in cycle(faults.kinds()):
             if time.monotonic() - start > seconds:
                 break
             bar.update(task, completed=time.monotonic() - start, description=name)
@@ -110,21 +110,13 @@ async def run(made: World, seconds: float, seed: int, console: Console) -> Outco
     return outcome
 
 
-def _order(faults: Faults) -> Iterator[str]:
-    """Every kind in turn, and in between what happens most: a worker that is killed, or hangs."""
-    frequent = cycle(("worker", "sigstop"))
-    for name in cycle(faults.kinds()):
-        yield name
-        yield next(frequent)
-
-
 _numbers = count(1)
 
 
 async def _make(faults: Faults, name: str, outcome: Outcome, probes: dict[Service, str]) -> None:
     kind = outcome.kinds.setdefault(name, Kind())
     kind.times += 1
-    await faults.kinds()[name]()
+    await faults.round(name)
     start = time.monotonic()
     while missing := await _missing(probes):
         if time.monotonic() - start > RECOVERY_SECONDS:
@@ -165,7 +157,7 @@ async def _settled(made: World, outcome: Outcome) -> None:
     """Wait until no turn is left over; the audit says which were."""
     deadline = time.monotonic() + RECOVERY_SECONDS
     while time.monotonic() < deadline:
-        with made.superuser() as connection:
+        with made.database.superuser() as connection:
             row = connection.execute(
                 "SELECT count(*) FROM turns WHERE state IN ('waiting', 'running')"
             ).fetchone()
@@ -196,10 +188,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Kills parts of memserver under load.")
     parser.add_argument("--minutes", type=float, default=5, help="how long faults are made")
     parser.add_argument("--seed", type=int, default=0, help="of what is chosen")
+    parser.add_argument("--embedded", action="store_true", help="Postgres without a standby")
     parser.add_argument("--json", action="store_true", help="end with the figures as JSON")
     asked = parser.parse_args()
     console = Console()
-    with temporary_folder() as folder, world(folder) as made:
+    with temporary_folder() as folder, world(folder, embedded=asked.embedded) as made:
         outcome = asyncio.run(run(made, 60 * asked.minutes, asked.seed, console))
     show(outcome, console)
     if asked.json:

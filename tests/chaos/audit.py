@@ -35,7 +35,7 @@ class Stored:
 
 def read(world: World) -> Stored:
     """All that is stored."""
-    with world.superuser() as connection:
+    with world.database.superuser() as connection:
         messages = connection.execute(
             "SELECT agent_id::text, position, role, content FROM messages ORDER BY agent_id, position"
         ).fetchall()

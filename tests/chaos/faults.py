@@ -9,11 +9,24 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import psycopg
+
+from tests.chaos.databases import Replicated
 from tests.chaos.world import LEASE_SECONDS, Service, World
+from tests.support.servers import STOP_SECONDS, wait_for
 
 AWAY_SECONDS = 4
 STANDSTILL_SECONDS = 15
 STOPPED_SECONDS = 2.5 * LEASE_SECONDS
+LEAVE_POSTGRES = (
+    "postgres stands still",
+    "disk full",
+    "migration",
+    "backends terminated",
+    "upgrade",
+)
+"""What needs a Postgres that isn't killed at the same time."""
+MIGRATED = ("messages", "turns", "agent_state", "agents", "tool_calls")
 
 
 @dataclass
@@ -30,6 +43,8 @@ class Faults:
             ("worker", self.worker),
             ("postmaster", self.postmaster),
             ("sigstop", self.sigstop),
+            ("migration", self.migration),
+            ("upgrade", self.upgrade),
             ("postgres stands still", self.standstill),
             ("main", self.main),
             ("backend", self.backend),
@@ -38,9 +53,27 @@ class Faults:
         ]
         if self.world.bouncer is not None:
             order += [("pgbouncer", self.pgbouncer), ("no database at a start", self.no_database)]
+        if isinstance(self.world.database, Replicated):
+            order[2:2] = [("failover", self.failover), ("standby", self.standby)]
         if self.world.disk is not None:
             order.append(("disk full", self.disk_full))
         return dict(order)
+
+    async def round(self, name: str) -> None:
+        """One kind, together with those that are frequent, as far as it leaves anything of them."""
+        beside = [self._often(self.worker, 3)]
+        if name not in {"sigstop", "upgrade"}:
+            beside.append(self.sigstop())
+        if name not in {"main", "all at once", "upgrade"}:
+            beside.append(self.main())
+        if name not in {"postmaster", "failover", "all at once", *LEAVE_POSTGRES}:
+            beside.append(self._often(self.postmaster, 2))
+        await asyncio.gather(self.kinds()[name](), *beside)
+
+    async def _often(self, fault: Callable[[], Awaitable[None]], times: int) -> None:
+        for _ in range(times):
+            await fault()
+            await asyncio.sleep(STOPPED_SECONDS / 3)
 
     async def worker(self) -> None:
         """Kill a worker process of each server."""
@@ -55,6 +88,51 @@ class Faults:
         """Kill Postgres."""
         self._kill(self.world.postmaster(), "postmaster")
 
+    async def failover(self) -> None:
+        """Kill Postgres for good, and promote its standby; the pooler is led to it."""
+        if isinstance(self.world.database, Replicated):
+            await asyncio.to_thread(self.world.database.fail_over)
+            self.done["postmaster"] += 1
+            self.done["failover"] += 1
+            await self.pgbouncer()
+
+    async def standby(self) -> None:
+        """Kill the standby, without which nothing is committed."""
+        if isinstance(self.world.database, Replicated):
+            self._kill(self.world.database.standby.pid, "standby")
+
+    async def migration(self) -> None:
+        """Add a column to each of the tables that a turn uses, and take it away the next time."""
+        what = "DROP" if self.done["migration"] % 2 else "ADD"
+        kind = "" if self.done["migration"] % 2 else "text"
+        for table in MIGRATED:
+            await self._alter(f"ALTER TABLE {table} {what} COLUMN chaos {kind}")
+        self.done["migration"] += 1
+
+    async def _alter(self, statement: str) -> None:
+        """As migrations do: who waits for a lock lets others pass now and then."""
+        with self.world.database.superuser() as connection:
+            connection.execute("SET lock_timeout = '1s'")
+            while True:
+                try:
+                    await asyncio.to_thread(connection.execute, statement.encode())
+                except psycopg.errors.LockNotAvailable:
+                    await asyncio.sleep(1)
+                else:
+                    return
+
+    async def upgrade(self) -> None:
+        """Stop one server after the other in good order, each when the one before is ready again."""
+        for service in self.world.services:
+            stopped = service.process
+            if stopped is None:
+                continue
+            with suppress(ProcessLookupError):
+                os.kill(stopped.pid, signal.SIGTERM)
+            self.done["upgrade"] += 1
+            await asyncio.to_thread(wait_for, lambda: service.process is not stopped, STOP_SECONDS)  # noqa: B023
+            await asyncio.to_thread(wait_for, lambda: _is_ready(service), STOP_SECONDS)  # noqa: B023
+
     async def backend(self) -> None:
         """Kill the process of one connection: Postgres ends all others and recovers."""
         if backends := self.world.backends():
@@ -62,7 +140,7 @@ class Faults:
 
     async def terminated(self) -> None:
         """End all connections, as an administrator does."""
-        with self.world.superuser() as connection:
+        with self.world.database.superuser() as connection:
             connection.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE pid <> pg_backend_pid() AND usename <> 'postgres'"
@@ -141,3 +219,7 @@ class Faults:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
             self.done[kind] += 1
+
+
+def _is_ready(service: Service) -> bool:
+    return service.process is not None and service.process.healthy("/v1/ready")

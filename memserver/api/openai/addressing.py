@@ -3,12 +3,14 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, Header
 
 from memserver.agent.chats import ChatHint
 from memserver.api.openai.errors import no_model
+from memserver.api.schemas.agents import Moment
 from memserver.errors import InvalidInput, NotFound
 from memserver.storage import agents
 from memserver.storage.agents import AgentRow
@@ -60,6 +62,15 @@ _Remember = Annotated[
     ),
 ]
 
+_Expires = Annotated[
+    Moment | None,
+    Header(
+        alias="X-Memserver-Expires-At",
+        description="When what is said is deleted, and what it is answered; with a zone.",
+        examples=["2030-01-01T00:00:00Z"],
+    ),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Headers:
@@ -70,12 +81,14 @@ class Headers:
         user: whose request it is.
         remember: whether the agent is to remember it; None where nothing is said of that.
         repeated: whether the client has sent it before.
+        expires_at: when its messages and their answer expire.
     """
 
     chat: ChatHint = field(default_factory=ChatHint)
     user: str | None = None
     remember: bool | None = None
     repeated: bool = False
+    expires_at: datetime | None = None
 
 
 async def _headers(
@@ -84,9 +97,10 @@ async def _headers(
     webui_user: _OpenWebUIUser = None,
     remember: _Remember = None,
     repetitions: _Repetitions = 0,
+    expires_at: _Expires = None,
 ) -> Headers:
     named = clean(chat or webui_chat or "").strip()
-    return Headers(ChatHint(named or None), webui_user, remember, repetitions > 0)
+    return Headers(ChatHint(named or None), webui_user, remember, repetitions > 0, expires_at)
 
 
 HeadersDep = Annotated[Headers, Depends(_headers)]

@@ -201,7 +201,7 @@ async def create_completion(
         most = fields.get("max_completion_tokens") or fields.get("max_tokens")
         coming = answer_aside(services, addressed.agent, prompt, most)
         return await _answer_aside(request, services.ping_seconds, addressed.agent, coming)
-    posting = Posting(key, headers.repeated, headers.chat, brought)
+    posting = Posting(key, headers.repeated, headers.chat, headers.expires_at, brought)
     turn, after = await begin(services, tenant, addressed.agent, transcript, posting)
     instructions = has_instructions([each.role for each in request.messages])
     unused = request.unused((*CHAT_FIELDS, *addressed.used))

@@ -11,6 +11,7 @@ from typing import Any
 
 from memserver.agent.call_answers import CallAnswer, is_of_request
 from memserver.agent.events import End, PausedTurn
+from memserver.agent.rendering import Happening
 from memserver.api.openai.errors import refuse_again
 from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.messages import RESERVED, FunctionCall, JsonObject, TokenUsage, ToolSpec
@@ -132,7 +133,7 @@ async def continue_turn(
                 return turn, before + 1
             event_key = key
         turn = await services.conversation.post_event(
-            tenant, agent.id, _LATE, result, key=event_key, request=request
+            tenant, agent.id, Happening(_LATE, result), key=event_key, request=request
         )
         return turn, 0
     raise InvalidInput(

@@ -87,7 +87,7 @@ async def create_response(
         coming = answer_aside(services, agent, prompt, most)
         return await _answer_aside(request, services.ping_seconds, agent, coming)
     chat = headers.chat if answered is None else replace(headers.chat, after=answered)
-    posting = Posting(key, headers.repeated, chat, brought)
+    posting = Posting(key, headers.repeated, chat, headers.expires_at, brought)
     turn, after = await begin(services, tenant, agent, transcript, posting)
     answer = _Answer(
         request.model or agent.name, turn, after, _extra(turn, request, addressed.used)

@@ -6,13 +6,13 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated, NamedTuple
 from uuid import UUID
 
 from fastapi import Header
 
 from memserver.agent.chats import ChatHint
-from memserver.agent.conversation import TurnResult
 from memserver.agent.endings import as_json
 from memserver.agent.events import (
     End,
@@ -21,6 +21,7 @@ from memserver.agent.events import (
     PausedTurn,
     QueuedTurn,
     StepCommitted,
+    TurnResult,
 )
 from memserver.agent.transcript import BETWEEN, Said, says_something, unread
 from memserver.api.errors import log_if_database
@@ -55,11 +56,12 @@ Key = Annotated[
 
 
 class Posting(NamedTuple):
-    """How a request came: its key, whether the client has sent it before, what it says of the chat, and what it brings."""
+    """How a request came: its key, whether the client has sent it before, what it says of the chat and of expiry, and what it brings."""
 
     key: str | None
     repeated: bool
     chat: ChatHint
+    expires_at: datetime | None
     request: TurnRequest = NO_REQUEST
 
 
@@ -95,11 +97,21 @@ async def begin(
     urls = [PictureUrl(url, place=place) for place, url in new.pictures]
     pictures = await read_pictures(services, tenant, agent.model, urls)
     if new.past:
-        messages = [NewMessage(each.text, 0, each.role, chat=new.chat.id) for each in new.past]
+        messages = [
+            NewMessage(each.text, 0, each.role, chat=new.chat.id, expires_at=posting.expires_at)
+            for each in new.past
+        ]
         await services.conversation.import_messages(
             tenant, agent.id, messages, key=_key_of(new.past)
         )
-    message = NewMessage(new.text, 0, chat=new.chat.id, chat_note=new.chat.note, pictures=pictures)
+    message = NewMessage(
+        new.text,
+        0,
+        chat=new.chat.id,
+        chat_note=new.chat.note,
+        pictures=pictures,
+        expires_at=posting.expires_at,
+    )
     turn = await services.conversation.post(tenant, agent.id, message, key=key, request=request)
     return turn, 0
 

@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 
 from memserver.agent.conversation import Conversation
 from memserver.agent.events import QueuedTurn
+from memserver.agent.rendering import Happening
 from memserver.api.dependencies import AgentId, BeginDep, NewestFirst, ServicesDep, TenantDep
 from memserver.api.errors import body, log_if_database, turn_failed
 from memserver.api.event_stream import EventStream
@@ -86,9 +87,9 @@ async def post_message(
 
 async def _with_pictures(
     services: Services, tenant: str, agent_id: UUID, message: MessageIn
-) -> str | NewMessage:
+) -> NewMessage:
     if not message.pictures:
-        return message.text
+        return NewMessage(message.text, 0, expires_at=message.expires_at)
     async with services.database.tenant(tenant) as tx:
         agent = await agents.get(tx, agent_id)
     urls = [
@@ -96,7 +97,8 @@ async def _with_pictures(
     ]
     pictures = await read_pictures(services, tenant, agent.model, urls)
     markers = [marker(each.name) for each in pictures]
-    return NewMessage("\n".join(filter(None, [message.text, *markers])), 0, pictures=pictures)
+    text = "\n".join(filter(None, [message.text, *markers]))
+    return NewMessage(text, 0, pictures=pictures, expires_at=message.expires_at)
 
 
 @router.post(
@@ -117,7 +119,8 @@ async def post_event(
     The event is stored before the model is asked, and has a turn, as a message has.
     """
     kind = "" if event.type == "custom" else event.type
-    turn = await services.conversation.post_event(tenant, agent_id, kind, event.text or "", key=key)
+    happened = Happening(kind, event.text or "", event.expires_at)
+    turn = await services.conversation.post_event(tenant, agent_id, happened, key=key)
     return await respond(services, tenant, turn, stream=event.stream, hang_up=hang_up)
 
 
@@ -163,7 +166,8 @@ async def import_messages(
     if times != sorted(times):
         raise InvalidInput("messages: created_at must not go back.", hint="Sort them by time.")
     messages = [
-        NewMessage(message.text, 0, message.role, message.created_at) for message in past.messages
+        NewMessage(each.text, 0, each.role, each.created_at, expires_at=each.expires_at)
+        for each in past.messages
     ]
     turn = await services.conversation.import_messages(tenant, agent_id, messages, key=key)
     queued = None

@@ -1,5 +1,6 @@
 """Bodies of requests for agents and timers; what texts, names and times of all requests have to be."""
 
+import re
 from typing import Annotated, Any, ClassVar, Self
 from uuid import UUID
 
@@ -7,6 +8,7 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
@@ -50,7 +52,17 @@ CharacterLimit = Annotated[
     int, Field(ge=1, le=100_000, description="Characters, that is Unicode code points.")
 ]
 SectionDescription = Annotated[str, StringConstraints(max_length=1000)]
-Moment = Annotated[AwareDatetime, AfterValidator(storable)]
+
+
+def _written(moment: object) -> object:
+    """A time as it is documented. pydantic takes a number as well, for seconds or milliseconds by its size."""
+    if isinstance(moment, int | float) or (isinstance(moment, str) and _NUMBER.fullmatch(moment)):
+        raise ValueError("write it as YYYY-MM-DDTHH:MM:SS+00:00")
+    return moment
+
+
+_NUMBER = re.compile(r"\s*[-+]?\d+(\.\d*)?\s*")
+Moment = Annotated[AwareDatetime, BeforeValidator(_written), AfterValidator(storable)]
 """A time with its zone, which Postgres and Python both have wherever it is shown."""
 LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
 Language = Annotated[

@@ -6,6 +6,11 @@ from pydantic import ConfigDict, Field, model_validator
 
 from memserver.api.schemas.agents import LongText, Moment, RequestBody
 
+Expiry = Annotated[
+    Moment | None,
+    Field(description="When it is deleted, and what it is answered; with a zone; left out: never."),
+]
+
 
 class PictureIn(RequestBody):
     """A picture: PNG, JPEG, GIF or WebP."""
@@ -30,6 +35,7 @@ class MessageIn(RequestBody):
         default_factory=list, description="What they show with it.", examples=[[]]
     )
     stream: bool = Field(default=False, description="Answer as server-sent events.")
+    expires_at: Expiry = None
     created_at: Moment | None = Field(
         default=None,
         description="When they say it, with a zone; only to an agent whose option clock is "
@@ -46,6 +52,7 @@ class EventIn(RequestBody):
     text: LongText | None = Field(
         default=None, description="More of it; custom needs one.", examples=["rules.pdf"]
     )
+    expires_at: Expiry = None
     stream: bool = Field(default=False, description="Answer as server-sent events.")
 
     model_config = ConfigDict(
@@ -65,6 +72,7 @@ class PastMessage(RequestBody):
     role: Literal["user", "assistant"]
     text: LongText = Field(examples=["I moved to Graz."])
     created_at: Moment | None = Field(default=None, description="With a zone; left out: now.")
+    expires_at: Moment | None = Field(default=None, description="With a zone; left out: never.")
 
 
 class ImportIn(RequestBody):

@@ -29,17 +29,21 @@ def node(
 
 def chatgpt() -> list[dict[str, Any]]:
     hidden = {"is_visually_hidden_from_conversation": True}
+    instructions = {"content_type": "user_editable_context", "user_profile": "A cellist."}
+    picture = {"content_type": "image_asset_pointer", "asset_pointer": "sediment://a"}
+    files = {"attachments": [{"name": "otter.png"}, {"name": "otters.pdf"}]}
     thoughts = {"content_type": "thoughts", "thoughts": [{"summary": "s", "content": "Hm."}]}
     nodes = [
         {"id": "root", "message": None, "parent": None, "children": ["s"]},
         node("s", "root", "system", "", at=None, metadata=hidden),
-        node("u1", "s", "user", "Where do otters live?", at=1700000000.5),
+        node("p", "s", "user", at=None, metadata=hidden, content=instructions),
+        node("u1", "p", "user", "Where do otters live?", at=1700000000.5),
         node("a0", "u1", "assistant", "In the sea.", at=1700000001.0),
         node("t", "u1", "assistant", at=1700000001.5, content=thoughts),
         node("c", "t", "assistant", "search()", at=1700000001.6, recipient="web"),
         node("w", "c", "tool", "otters", at=1700000001.7),
         node("a1", "w", "assistant", "In rivers.", at=1700000002.0),
-        node("u2", "a1", "user", {"content_type": "image_asset_pointer"}, "And this one?", at=None),
+        node("u2", "a1", "user", picture, "And this one?", at=None, metadata=files),
     ]
     early = [node("x", None, "user", "Good morning.", at=1600000000.0)]
     return [
@@ -63,7 +67,9 @@ def claude() -> list[dict[str, Any]]:
 def zipped(value: object, name: str = "conversations.json") -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("user.json", "{}")
+        archive.writestr("memories.json", "{}")
+        archive.writestr("pictures/", "")
+        archive.writestr("pictures/a.png", "")
         archive.writestr(name, json.dumps(value))
     return file.getvalue()
 
@@ -103,9 +109,16 @@ async def test_chatgpts_export_is_a_history_of_the_branches_that_were_shown_last
             f"{chats.THOUGHTS}: 1.",
             f"{chats.TOOL_CALLS}: 1.",
             f"{chats.OTHER_ROLE}: 1.",
-            f"{chats.NO_TEXT}: 1.",
+            f"{chats.NO_TEXT}: 2.",
             f"{chats.NO_TIME}: 1.",
+            f"{chats.HIDDEN}: 1.",
+            f"{chats.NO_CHATS}.",
+            "Pictures and other files of the archive: 1.",
         }
+        assert [each["name"] for each in made["not_carried"] if each["kind"] == "file"] == [
+            "memories.json",
+            "",
+        ]
         found = await server.get(f"{agent}/recall/search", query="rivers")
         assert [each["text"] for each in found["items"]] == ["In rivers."]
         assert (await server.say(agent, "Are you there?"))["text"] == "Yes."
@@ -137,13 +150,16 @@ async def test_claudes_export_comes_into_the_history_of_an_agent_that_is_there(
             f"{chats.NO_TEXT}: 1.",
             f"{chats.THOUGHTS}: 1.",
             f"{chats.TOOL_CALLS}: 1.",
+            f"{chats.NO_CHATS}.",
+            "Pictures and other files of the archive: 1.",
         }
 
 
 MESSAGES = [
     {"role": "system", "content": "Be kind."},
     {"role": "user", "content": [{"type": "text", "text": "Hi."}], "created_at": 1700000000},
-    {"role": "assistant", "content": "Hello!"},
+    {"role": "assistant", "content": None, "refusal": "No."},
+    {"role": "assistant", "content": [{"type": "refusal", "refusal": "Hello!"}]},
 ]
 
 
@@ -164,11 +180,12 @@ async def test_messages_as_openais_api_takes_them_are_a_history(
         made = await import_file(server, content.encode(), name="sam")
         assert await history(server, made["agent"]["id"]) == [
             ("user", "Hi.", "2023-11-14T22:13:20"),
+            ("assistant", "No.", "2023-11-14T22:13:20"),
             ("assistant", "Hello!", "2023-11-14T22:13:20"),
         ]
         assert {each["reason"] for each in made["not_carried"]} == {
             f"{chats.OTHER_ROLE}: 1.",
-            f"{chats.NO_TIME}: 1.",
+            f"{chats.NO_TIME}: 2.",
         }
 
 

@@ -1,6 +1,7 @@
 """An export is of one moment, whatever runs beside it; an import checks that it is."""
 
 import asyncio
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +15,12 @@ from tests.support.nightly import times
 from tests.support.processes import eventually
 from tests.support.server import OneDatabase, Server, serving
 
+EXPORTS = int(os.environ.get("EXPORTS", times(6, 1000)))
+PART = 100  # of one agent: `-n 8` spreads the parts over processes, `-k` over machines
+PARTS = [
+    pytest.param(min(PART, EXPORTS - done), id=f"{done + 1}-to-{min(done + PART, EXPORTS)}")
+    for done in range(0, EXPORTS, PART)
+]
 WAITS = """SELECT 1 FROM pg_locks WHERE relation = 'section_edits'::regclass AND NOT granted"""
 
 
@@ -64,8 +71,9 @@ async def test_an_export_that_meets_a_compaction_has_the_agent_as_it_was_before(
 
 
 @pytest.mark.timeout(times(120, 3600))
+@pytest.mark.parametrize("exports", PARTS)
 async def test_every_copy_of_an_agent_exported_beside_compactions_imports_and_turns_answers(
-    database: OneDatabase,
+    database: OneDatabase, exports: int
 ) -> None:
     past = [{"role": "user", "text": "It rained all day."}] * 5
 
@@ -82,7 +90,7 @@ async def test_every_copy_of_an_agent_exported_beside_compactions_imports_and_tu
                 await server.http.post(f"{url}/import", json={"messages": past})
                 await server.run_jobs()
 
-        for number in range(times(6, 1000) // 2):
+        for number in range(0, exports, 2):
             living = asyncio.create_task(live())
             contents = [await export(server, agent), await export(server, agent)]
             await living

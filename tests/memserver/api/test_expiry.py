@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from memserver.cli.main import app
 from memserver.storage.expiry import erase_expired
-from memserver.testing.scripted import ScriptedModel
+from memserver.testing.scripted import Call, ScriptedModel, say
 from tests.support.compacting import RESERVED, WINDOW, chat, talk_until_queued
 from tests.support.erased import WORD, holding
 from tests.support.server import OneDatabase, Server, serving
@@ -98,6 +98,45 @@ async def test_what_a_tenant_or_an_agent_keeps_for_so_many_days_is_erased_when_i
         assert answer.json()["retention_days"] is None
         kept = await server.http.get(f"/v1/agents/{far}/messages", headers=theirs)
         assert len(kept.json()["items"]) == 1
+
+
+async def test_what_is_sent_with_a_time_expires_with_all_that_its_turn_adds_and_moves_with_it(
+    database: OneDatabase,
+) -> None:
+    first = Call("archival_memory_search", {"query": "tea", "request_heartbeat": True})
+    rest = [say(each) for each in ("Mint.", "Hi.", "Yes.", "No.", "I see.", "I see.")]
+    at = SOON.isoformat()
+    async with serving(database, ScriptedModel([first, *rest])) as server:
+        agent = await server.create_agent(name="sam")
+        url = f"/v1/agents/{agent}"
+        sent = {"text": "Which tea?", "expires_at": at}
+        answer = (await server.http.post(f"{url}/messages", json=sent)).json()
+        assert [datetime.fromisoformat(each["expires_at"]) for each in answer["messages"]] == [
+            SOON,
+            SOON,
+        ]
+        await server.http.post(f"{url}/events", json={"type": "login", "expires_at": at})
+        stream = await server.http.post(f"{url}/messages", json={**sent, "stream": True})
+        assert f'"expires_at":"{SOON:%Y-%m-%dT%H:%M:%S}' in stream.text
+        asked = {"model": "sam", "messages": [{"role": "user", "content": "And milk?"}]}
+        header = {"X-Memserver-Expires-At": at}
+        await server.http.post("/v1/chat/completions", json=asked, headers=header)
+        past = [
+            {"role": "user", "text": "Old.", "expires_at": at},
+            {"role": "user", "text": "Kept."},
+        ]
+        await server.http.post(f"{url}/messages/import", json={"messages": past})
+        await server.say(agent, "Hello.")
+        file = (await server.http.get(f"{url}/export")).content
+        copy = await server.http.post("/v1/agents/import?name=copy", content=file)
+        for each in (agent, copy.json()["agent"]["id"]):
+            found = (await server.get(f"{each}/messages", order="asc", limit=100))["items"]
+            kept = [message["text"] for message in found if message["expires_at"] is None]
+            assert (len(found), kept) == (13, ["Kept.", "Hello.", "I see."])
+        assert await erase_expired(server.services.database, LATER) == 20
+        for each in (agent, copy.json()["agent"]["id"]):
+            assert await texts(server, each) == kept
+        assert (await server.say(agent, "Hello."))["text"] == "I see."
 
 
 async def test_a_time_of_a_passage_or_a_message_can_be_taken_back(database: OneDatabase) -> None:

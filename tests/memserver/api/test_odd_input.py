@@ -69,6 +69,18 @@ async def test_odd_filters_places_and_times_are_invalid_input(database: OneDatab
         assert await statuses("POST", "/messages/import", *past) == [422, 422]
 
 
+@pytest.mark.parametrize("moment", [0, 4102444800, 1.5, "4102444800", True])
+async def test_a_time_that_is_a_number_is_refused(database: OneDatabase, moment: object) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        passage = {"text": "x", "expires_at": moment}
+        answer = await server.http.post(
+            f"/v1/agents/{agent}/archival", json={"passages": [passage]}
+        )
+    assert answer.status_code == 422
+    assert "passages.0.expires_at" in answer.json()["error"]["message"]
+
+
 async def test_a_zone_of_most_of_a_day_is_one_wherever_a_time_is_taken(
     database: OneDatabase,
 ) -> None:

@@ -1,6 +1,7 @@
 """Both clients on sections, documents, tools, calls that wait, and keys."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -182,7 +183,8 @@ async def test_a_call_that_waits_is_approved_or_denied(connect, database: OneDat
         client = connect(server.url)
         agent = await client.agents.create()
         await client.tools.attach(agent.id, "working_context_append", approval=True)
-        answer = await client.messages.send(agent.id, "I am Ada.")
+        never = datetime(2100, 1, 1, tzinfo=UTC)
+        answer = await client.messages.send(agent.id, "I am Ada.", expires_at=never)
         assert (answer.stop_reason, answer.text) == ("requires_action", "")
         assert answer.waiting.waits_for == "approval"
         [call] = (await client.calls.list()).items
@@ -195,6 +197,7 @@ async def test_a_call_that_waits_is_approved_or_denied(connect, database: OneDat
         last = await client.calls.deny(agent.id, second.waiting.id, "Once is enough.")
         assert (last.text, last.waiting) == ("Once.", None)
         assert "Once is enough." in last.messages[0].tool_call.result
+        assert {each.expires_at async for each in client.messages.all(agent.id)} == {never}
         with pytest.raises(Conflict):
             await client.calls.approve(agent.id, call.call_id)
 
