@@ -11,9 +11,13 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from typing_extensions import override
 
 from memserver.agent.options import AgentOptionsIn
 from memserver.errors import InvalidInput
@@ -86,6 +90,20 @@ class Change(RequestBody):
     """Base of changes: what is left out stays."""
 
     nullable: ClassVar[frozenset[str]] = frozenset()
+
+    @override
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The document says which can be null, too: in Python null stands for all that is left out."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, field in schema["properties"].items():
+            if name not in cls.nullable:
+                kinds = [kind for kind in field.pop("anyOf", ()) if kind != {"type": "null"}]
+                field.pop("default", None)
+                field.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})
+        return schema
 
     def values(self) -> dict[str, Any]:
         """What is changed. Raises InvalidInput: it is null, and can't be."""

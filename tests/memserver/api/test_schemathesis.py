@@ -34,7 +34,7 @@ EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", str(times(1, 20)))
 CASES = int(os.environ.get("SCHEMATHESIS_CASES", "0" if SEED else str(times(0, 100_000))))
 PHASES = os.environ.get(
     "SCHEMATHESIS_PHASES",
-    times("examples,fuzzing,stateful", "examples,coverage,fuzzing,stateful"),
+    times("examples,stateful", "examples,coverage,fuzzing,stateful"),
 )
 CHECKS = (
     "not_a_server_error",
