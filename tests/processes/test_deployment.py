@@ -80,7 +80,12 @@ class Deployed:
             f"{name}_file": self.folder / name for name in ("database_url", "database_app_url")
         }
         return settings_for(
-            model_url, **files, trusted_proxies="127.0.0.1", lease_seconds=2, log_requests="true"
+            model_url,
+            **files,
+            trusted_proxies="127.0.0.1",
+            lease_seconds=2,
+            log_requests="true",
+            console="false",
         )
 
     @property
@@ -145,6 +150,8 @@ async def test_a_server_that_is_stopped_in_the_middle_of_a_conversation_loses_no
                 timeout=60,
                 headers={"Authorization": f"Bearer {deployed.key}"},
             ) as http:
+                page = await http.get("/", headers={"Accept": "text/html"})
+                assert f"curl -s {url}/v1/" in page.text  # the proxy is trusted
                 agent = (await http.post("/v1/agents", json={})).json()["id"]
                 chat = {"model": agent, "messages": [{"role": "user", "content": "openai"}]}
                 assert (await post(http, agent, "rest", "1")).json()["text"] == "echo: rest"
