@@ -136,7 +136,7 @@ class TurnRun:
                         state.model,
                         state.view.options.reply_mode,
                         (prompt.messages(queue), tools),
-                        max_tokens=budget.reserved,
+                        max_tokens=budget.output(state.queue),
                         on_text=state.text_sink() if streams else None,
                     )
             except ProtocolViolation as error:
