@@ -16,6 +16,7 @@ from memserver.agent.call_answers import (
 )
 from memserver.agent.counting import count_new
 from memserver.agent.dependencies import TurnDependencies
+from memserver.agent.endings import stopping
 from memserver.agent.events import (
     End,
     EndedTurn,
@@ -30,7 +31,7 @@ from memserver.agent.events import (
 from memserver.agent.live_text import TextDelta
 from memserver.agent.rendering import Happening, event_text
 from memserver.agent.worker import Worker
-from memserver.errors import Conflict, InvalidInput, NotFound, ServerStopping
+from memserver.errors import Conflict, InvalidInput, NotFound
 from memserver.messages import Entry, JsonObject
 from memserver.storage import agents, calls, cancellation, inbox, recall
 from memserver.storage.calls import OpenCall
@@ -208,10 +209,7 @@ class Conversation:
                     elif isinstance(event, EndedTurn | QueuedTurn):
                         return TurnResult(event, tuple(messages))
         except asyncio.CancelledError as error:
-            raise ServerStopping(
-                "The server is ending; the message is stored and will be answered.",
-                hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
-            ) from error
+            raise stopping() from error
         raise AssertionError("A turn's events end with TurnEnded, PausedTurn or TurnQueued.")
 
     async def follow(

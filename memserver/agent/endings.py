@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from memserver.errors import MemserverError, TurnAbandoned
+from memserver.errors import MemserverError, ServerStopping, TurnAbandoned
 from memserver.messages import CallRecord, JsonObject
 
 INTERRUPTED = "The server stopped while this ran; whether it took effect is not known."
@@ -36,3 +36,11 @@ def abandoned() -> TurnAbandoned:
 def as_json(error: MemserverError) -> JsonObject:
     """An error as it is stored with a turn and shown to callers."""
     return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def stopping() -> ServerStopping:
+    """The server ends before a turn does, which another one resumes, or this one when it is back."""
+    return ServerStopping(
+        "The server is ending; the message is stored and will be answered.",
+        hint="Ask again with the same Idempotency-Key, or read the agent's messages.",
+    )

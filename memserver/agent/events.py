@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from typing_extensions import override
+
 from memserver.agent.live_text import Key, LiveText, TextDelta, TextReader
+from memserver.errors import MemserverError
 from memserver.messages import Entry, JsonObject, TokenUsage
 from memserver.storage.calls import OpenCall
 from memserver.wire.events import MemoryChanged, MessageDelta, TurnStarted
@@ -89,6 +92,15 @@ class Subscription(asyncio.Queue[Event]):
         self.key = key
         self.reader = TextReader()
         self.wants_text = text
+        self.failure: MemserverError | None = None
+
+    @override
+    async def get(self) -> Event:
+        """The next event. Raises what was given to `EventBus.stop`."""
+        event = await super().get()
+        if self.failure is not None:
+            raise self.failure
+        return event
 
 
 class EventBus:
@@ -98,6 +110,18 @@ class EventBus:
         self._queues: dict[Key, list[Subscription]] = defaultdict(list)
         self._turns: dict[UUID, set[int]] = defaultdict(set)
         self.live_text = LiveText()
+        self._failure: MemserverError | None = None
+
+    def stop(self, failure: MemserverError) -> None:
+        """End all subscriptions with an error, and those that come too late."""
+        self._failure = failure
+        for queues in self._queues.values():
+            for queue in queues:
+                self._end(queue)
+
+    def _end(self, queue: Subscription) -> None:
+        queue.failure = self._failure
+        queue.put_nowait(WakeUp())
 
     def publish(self, agent_id: UUID, turn: int, event: Event) -> None:
         """Hand an event of a turn that runs here to everybody who has subscribed to it, in this process or another one."""
@@ -141,6 +165,8 @@ class EventBus:
         if text and (so_far := self.live_text.so_far(key)):
             queue.put_nowait(WakeUp())  # first the steps before it
             queue.put_nowait(so_far)
+        if self._failure is not None:
+            self._end(queue)
         try:
             yield queue
         finally:

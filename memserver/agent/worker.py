@@ -16,7 +16,7 @@ from opentelemetry.context import Context
 
 from memserver.agent.budget import find_excess
 from memserver.agent.dependencies import TurnDependencies
-from memserver.agent.endings import abandoned, as_json
+from memserver.agent.endings import abandoned, as_json, stopping
 from memserver.agent.events import EndedTurn, WakeUp
 from memserver.agent.live_text import READERS_CHANNEL, TEXT_CHANNEL
 from memserver.agent.turn import TurnRun
@@ -33,7 +33,7 @@ from memserver.storage import calls, inbox, leases, recall, turn_writes
 from memserver.storage.cancellation import CANCELLED, STOPS_CHANNEL
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import PLACES_PER_TURN
-from memserver.storage.leases import TURNS_CHANNEL, ClaimedTurn, notify
+from memserver.storage.leases import RELEASED_CHANNEL, TURNS_CHANNEL, ClaimedTurn, notify
 from memserver.storage.repeating import end, repeat
 from memserver.storage.turn_writes import StepCommit
 from memserver.telemetry import ids, spans
@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 TEXT_SECONDS = 0.05
 """Between two sendings of text to other processes: all notifications of a database are written one after the other."""
+DRAIN_SECONDS = 4
+"""What turns get to end when the server has to: less than the requests that wait for them."""
 MOST_TAKEN_OVER = 100
 """Agents that one look for abandoned work takes up."""
 MOST_ATTEMPTS = 5
@@ -71,6 +73,7 @@ class Worker:
         self._requests: dict[UUID, dict[int, tuple[object, Context]]] = {}
         """The ids and spans of the requests here that turns were posted by, while their agent is served."""
         self._stopped = False
+        self._draining = False
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -85,18 +88,27 @@ class Worker:
         try:
             yield
         finally:
-            self._stopped = True
+            self._stopped = self._draining = True
             await end(*background, *self._releasing.values(), *self._serving.values())
             await self._release_all()
+
+    def drain(self) -> None:
+        """Begin no turn any more: other processes take up what waits. Those that run have a while to end.
+
+        Then whoever waits for one is sent away.
+        """
+        self._draining = True
+        stop = partial(self._deps.events.stop, stopping())
+        asyncio.get_running_loop().call_later(DRAIN_SECONDS, stop)
 
     def ensure_serving(self, agent_id: UUID, tenant: str, turn: int | None = None) -> bool:
         """See to it that the agent's inbox is worked; returns at once. `turn` is one that the running request waits for.
 
         Returns:
-            Whether that begins only now; else a turn may be under way already. A worker that was
-            stopped begins nothing: another one takes up what came too late.
+            Whether that begins only now; else a turn may be under way already. A worker that is to
+            stop begins nothing: another one takes up what came too late.
         """
-        if self._stopped:
+        if self._draining:
             return False
         if turn is not None and (request_id := ids.current().get("request_id")):
             self._requests.setdefault(agent_id, {}).setdefault(turn, (request_id, spans.current()))
@@ -181,12 +193,17 @@ class Worker:
             released = outcome.released
             if released:
                 self._leases.pop(agent_id, None)
+            elif self._draining:
+                await self._hand_over(agent_id)
+                return
 
     @contextmanager
     def _named(self, work: ClaimedTurn) -> Iterator[None]:
         """Log and trace say which turn runs: the task serves one after the other, and was begun by any request."""
         tenant, agent, turn = work.lease.tenant, work.turn.agent_id, work.turn.turn
-        request_id, parent = self._requests.get(agent, {}).pop(turn, (None, Context()))
+        request_id, parent = self._requests.get(agent, {}).pop(
+            turn, (work.turn.request_id, Context())
+        )
         request = {} if request_id is None else {"request_id": request_id}
         attributes: dict[str, str | int] = {
             "gen_ai.operation.name": "invoke_agent",
@@ -304,10 +321,12 @@ class Worker:
     async def _listen(self) -> None:
         """Hear of turns that another worker has moved or somebody has ended."""
         events = self._deps.events
-        channels = (TURNS_CHANNEL, STOPS_CHANNEL, READERS_CHANNEL, TEXT_CHANNEL)
+        channels = (TURNS_CHANNEL, STOPS_CHANNEL, READERS_CHANNEL, TEXT_CHANNEL, RELEASED_CHANNEL)
         async for channel, payload in self._deps.database.listen(*channels):
             agent_id, _, turn = payload.partition(" ")
             match channel:
+                case _ if channel == RELEASED_CHANNEL:
+                    self.ensure_serving(UUID(agent_id), turn)
                 case _ if channel == TEXT_CHANNEL:
                     if heard := events.live_text.hear_text(payload):
                         events.deliver(*heard[0], heard[1])
@@ -328,7 +347,17 @@ class Worker:
 
     async def _release_all(self) -> None:
         for agent_id in list(self._leases):
-            await self._release(agent_id)
+            await self._hand_over(agent_id)
+
+    async def _hand_over(self, agent_id: UUID) -> None:
+        """Release an agent, and have another process take it up at once."""
+        lease = self._leases.get(agent_id)
+        if lease is None:
+            return
+        await self._release(agent_id)
+        with suppress(DatabaseError):  # then it is found by looking
+            async with self._deps.database.across_tenants() as tx:
+                await notify(tx, [(RELEASED_CHANNEL, f"{agent_id} {lease.tenant}")])
 
     async def _release(self, agent_id: UUID, *, patient: bool = False) -> None:
         """Let others have the agent; where the database is away, now or, if that is waited for, when it is back."""

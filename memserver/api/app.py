@@ -16,6 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 import memserver
 from memserver.api import errors, metrics, pages
+from memserver.api.ending import before_the_end
 from memserver.api.mcp import McpEndpoint
 from memserver.api.middleware.access import Access, BodyLimit, BodyLimits
 from memserver.api.middleware.forwarded import Forwarded
@@ -160,7 +161,8 @@ def _lifespan(
     ) -> AsyncIterator[None]:
         async with made as running, mcp.running(running):
             app.state.services = running
-            yield
+            with before_the_end(running.worker.drain):
+                yield
             app.state.services = None
 
     @asynccontextmanager

@@ -1,6 +1,7 @@
 """Where a server is, and what both clients say to it on every request."""
 
 import re
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import httpx2
@@ -29,6 +30,22 @@ def base_of(url: str) -> str:
     if not takes or _HALF_A_SCHEME.match(url.strip()):
         raise InvalidInput(f"{url!r} is no server's address.", hint=f"Such as {DEFAULT_URL}.")
     return whole.rstrip("/").removesuffix("/v1")
+
+
+class Addresses:
+    """Of servers over one database: where one fails, the next is asked."""
+
+    def __init__(self, url: str | Sequence[str]) -> None:
+        self._bases = [base_of(each) for each in ([url] if isinstance(url, str) else url)]
+        if not self._bases:
+            raise InvalidInput("There is no server's address.", hint=f"Such as {DEFAULT_URL}.")
+        self.base = self._bases[0]
+
+    def move_on(self, failed: str) -> None:
+        """Ask the next one from now on, unless that was done since the one that failed was asked."""
+        if failed == self.base:
+            place = self._bases.index(failed) + 1
+            self.base = self._bases[place % len(self._bases)]
 
 
 def headers_of(api_key: str | None) -> dict[str, str]:

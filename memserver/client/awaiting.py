@@ -1,6 +1,6 @@
 """The transport for asyncio and trio: sends requests and lets others run meanwhile."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Self, TypeVar
@@ -9,7 +9,7 @@ from uuid import UUID
 import anyio
 import httpx2
 
-from memserver.client.address import base_of, headers_of
+from memserver.client.address import Addresses, headers_of
 from memserver.client.events import Event, Reconnected
 from memserver.client.models import Page
 from memserver.client.progress import Progress
@@ -24,10 +24,14 @@ class AsyncTransport:
     """Sends requests and waits for their answers."""
 
     def __init__(
-        self, http: httpx2.AsyncClient, url: str, api_key: str | None, retries: Retries
+        self,
+        http: httpx2.AsyncClient,
+        url: str | Sequence[str],
+        api_key: str | None,
+        retries: Retries,
     ) -> None:
         self._http = http
-        self._base = base_of(url)
+        self._addresses = Addresses(url)
         self._headers = headers_of(api_key)
         self._retries = retries
 
@@ -36,15 +40,19 @@ class AsyncTransport:
         tried = 0
         while True:
             tried += 1
+            base = self._addresses.base
             try:
                 answer = await self._receive(request)
             except httpx2.TransportError as failure:
                 await anyio.sleep(self._retries.after_failure(request, tried, failure))
+                self._addresses.move_on(base)
                 continue
             pause = self._retries.after_answer(request, tried, answer)
             if pause is None:
                 return read(request, answer)
             await anyio.sleep(pause)
+            if answer.status_code != 429:
+                self._addresses.move_on(base)
 
     async def items(self, request: Request[Page[T, C]]) -> AsyncIterator[T]:
         """All of a list, page by page."""
@@ -64,6 +72,7 @@ class AsyncTransport:
         tried = 0
         while True:
             answer = broken = None
+            base = self._addresses.base
             try:
                 answer = await self._http.send(
                     self._prepared(progress.request, progress.headers), stream=True
@@ -84,6 +93,7 @@ class AsyncTransport:
                     await answer.aclose()
             tried = 1 if progress.moved() else tried + 1
             await anyio.sleep(self._retries.after_break(progress.request, tried, answer, broken))
+            self._addresses.move_on(base)
 
     async def _receive(self, request: Request[T]) -> httpx2.Response:
         """The answer; what it brings goes to the request's target, if there is one."""
@@ -101,7 +111,7 @@ class AsyncTransport:
     def _prepared(self, request: Request[T], headers: dict[str, str]) -> httpx2.Request:
         return self._http.build_request(
             request.method,
-            self._base + request.url,
+            self._addresses.base + request.url,
             params=httpx2.QueryParams(request.parameters) or None,
             content=_pieces(request.file) if isinstance(request.file, Path) else request.content,
             headers={**self._headers, **headers},

@@ -1,7 +1,7 @@
 """The transport that waits: sends requests on this thread and sleeps between tries."""
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Self, TypeVar
@@ -9,7 +9,7 @@ from uuid import UUID
 
 import httpx2
 
-from memserver.client.address import base_of, headers_of
+from memserver.client.address import Addresses, headers_of
 from memserver.client.events import Event, Reconnected
 from memserver.client.models import Page
 from memserver.client.progress import Progress
@@ -24,10 +24,10 @@ class Transport:
     """Sends requests and waits for their answers."""
 
     def __init__(
-        self, http: httpx2.Client, url: str, api_key: str | None, retries: Retries
+        self, http: httpx2.Client, url: str | Sequence[str], api_key: str | None, retries: Retries
     ) -> None:
         self._http = http
-        self._base = base_of(url)
+        self._addresses = Addresses(url)
         self._headers = headers_of(api_key)
         self._retries = retries
 
@@ -36,15 +36,19 @@ class Transport:
         tried = 0
         while True:
             tried += 1
+            base = self._addresses.base
             try:
                 answer = self._receive(request)
             except httpx2.TransportError as failure:
                 time.sleep(self._retries.after_failure(request, tried, failure))
+                self._addresses.move_on(base)
                 continue
             pause = self._retries.after_answer(request, tried, answer)
             if pause is None:
                 return read(request, answer)
             time.sleep(pause)
+            if answer.status_code != 429:
+                self._addresses.move_on(base)
 
     def items(self, request: Request[Page[T, C]]) -> Iterator[T]:
         """All of a list, page by page."""
@@ -63,6 +67,7 @@ class Transport:
         tried = 0
         while True:
             answer = broken = None
+            base = self._addresses.base
             try:
                 answer = self._http.send(
                     self._prepared(progress.request, progress.headers), stream=True
@@ -83,6 +88,7 @@ class Transport:
                     answer.close()
             tried = 1 if progress.moved() else tried + 1
             time.sleep(self._retries.after_break(progress.request, tried, answer, broken))
+            self._addresses.move_on(base)
 
     def _receive(self, request: Request[T]) -> httpx2.Response:
         """The answer; what it brings goes to the request's target, if there is one."""
@@ -100,7 +106,7 @@ class Transport:
     def _prepared(self, request: Request[T], headers: dict[str, str]) -> httpx2.Request:
         return self._http.build_request(
             request.method,
-            self._base + request.url,
+            self._addresses.base + request.url,
             params=httpx2.QueryParams(request.parameters) or None,
             content=_pieces(request.file) if isinstance(request.file, Path) else request.content,
             headers={**self._headers, **headers},

@@ -1,5 +1,6 @@
 """Both clients, and the resources that they have."""
 
+from collections.abc import Sequence
 from typing import Generic, Self
 
 import httpx2
@@ -82,7 +83,7 @@ class Client(Memserver[Transport]):
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | Sequence[str] = DEFAULT_URL,
         *,
         api_key: str | None = None,
         timeout: float = 600,
@@ -92,7 +93,7 @@ class Client(Memserver[Transport]):
         """Make a client; it connects with its first request.
 
         Args:
-            url: of the server.
+            url: of the server; or of several over one database: where one fails, the next is asked.
             api_key: is sent as a bearer token.
             timeout: seconds for an answer; a turn may take minutes.
             retries: how often and how soon a request is sent again where that helps.
@@ -118,7 +119,7 @@ class AsyncClient(Memserver[AsyncTransport]):
 
     def __init__(
         self,
-        url: str = DEFAULT_URL,
+        url: str | Sequence[str] = DEFAULT_URL,
         *,
         api_key: str | None = None,
         timeout: float = 600,

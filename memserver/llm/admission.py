@@ -6,8 +6,8 @@ another's first. asyncio's own semaphore has one line for everybody.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -18,6 +18,9 @@ from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Writt
 from memserver.messages import Prompt, ToolSpecs
 from memserver.metering import timed
 from memserver.openai_http.circuit import Circuit
+from memserver.openai_http.fleet import Fleet
+from memserver.openai_http.fleet_client import AnswerLost
+from memserver.telemetry.metrics import NO_METRICS, Recorder
 
 _Queue = OrderedDict[asyncio.Future[None], None]
 _Answer = TypeVar("_Answer")
@@ -112,7 +115,7 @@ class AlwaysReady(EndpointReadiness):
 @dataclass(frozen=True, slots=True)
 class SharedEndpoint:
     slots: FairSemaphore
-    circuit: Circuit
+    circuit: Circuit | Fleet
     readiness: EndpointReadiness = field(default_factory=AlwaysReady)
 
 
@@ -122,10 +125,17 @@ class QueuedModel(ModelDecorator):
     Counting tokens, and what the model is, are asked without a slot: they generate nothing.
     """
 
-    def __init__(self, inner: ChatModel, shared: SharedEndpoint, tenant: str) -> None:
+    def __init__(
+        self,
+        inner: ChatModel,
+        shared: SharedEndpoint,
+        tenant: str,
+        recorder: Recorder = NO_METRICS,
+    ) -> None:
         super().__init__(inner)
         self._shared = shared
         self._tenant = tenant
+        self._recorder = recorder
 
     @override
     async def context_window(self) -> int:
@@ -159,7 +169,7 @@ class QueuedModel(ModelDecorator):
     async def _ask(
         self, ask: Callable[[TextSink | None], Awaitable[_Answer]], on_text: TextSink | None
     ) -> _Answer:
-        """Ask when the endpoint is ready; and once more if it died before any text was heard."""
+        """Ask when the endpoint is ready; and once more if it died before any text was heard, or another engine is there."""
         heard = False
 
         def hear(text: str) -> None:
@@ -175,6 +185,9 @@ class QueuedModel(ModelDecorator):
         try:
             async with self._slot():
                 return await ask(sink)
+        except AnswerLost:
+            # What was heard is void, and what counts follows when it is whole.
+            sink = None if heard else sink
         except ModelUnavailable:
             if not await readiness.is_lost() or heard:
                 raise
@@ -187,6 +200,17 @@ class QueuedModel(ModelDecorator):
         self._shared.circuit.refuse_if_open()  # nobody queues for what would be refused
         slot = self._shared.slots.one(self._tenant)
         async with AsyncExitStack() as stack:
-            with timed("queue"):
+            with timed("queue"), self._waiting():
                 await stack.enter_async_context(slot)
             yield
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        if self._shared.slots.free:
+            yield
+            return
+        self._recorder.add_waiting(1)
+        try:
+            yield
+        finally:
+            self._recorder.add_waiting(-1)

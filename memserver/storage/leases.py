@@ -16,6 +16,9 @@ from memserver.storage.snapshots import SNAPSHOT_COLUMNS, AgentSnapshot, snapsho
 TURNS_CHANNEL = "memserver_turns"
 """NOTIFY channel; the payload is "agent-id turn"."""
 
+RELEASED_CHANNEL = "memserver_released"
+"""NOTIFY channel: a process that ends has let an agent go; the payload is "agent-id tenant"."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:

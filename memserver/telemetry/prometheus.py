@@ -28,11 +28,9 @@ class PrometheusMetrics(Recorder):
         self._also = also
         self._registry = CollectorRegistry()
         self._histograms = {measure.name: self._histogram(measure) for measure in MEASURES}
-        self._running = prometheus_client.Gauge(
-            "memserver_turns_running",
-            "Turns that run now.",
-            registry=self._registry,
-            multiprocess_mode="livesum",
+        self._running = self._gauge("memserver_turns_running", "Turns that run now.")
+        self._waiting = self._gauge(
+            "memserver_turns_waiting", "Turns that wait for a place at the model."
         )
 
     @override
@@ -46,6 +44,11 @@ class PrometheusMetrics(Recorder):
         self._also.add_running(turns)
 
     @override
+    def add_waiting(self, turns: int) -> None:
+        self._waiting.inc(turns)
+        self._also.add_waiting(turns)
+
+    @override
     def close(self) -> None:
         self._also.close()
 
@@ -53,6 +56,11 @@ class PrometheusMetrics(Recorder):
         """All that was measured, with values of this moment, in the form that a header Accept wants; and its media type."""
         encode, media_type = choose_encoder(accept)
         return encode(_Read(self._registry, gauges)), media_type
+
+    def _gauge(self, name: str, description: str) -> prometheus_client.Gauge:
+        return prometheus_client.Gauge(
+            name, description, registry=self._registry, multiprocess_mode="livesum"
+        )
 
     def _histogram(self, measure: Measure) -> prometheus_client.Histogram:
         seconds = "_seconds" if measure.unit == "s" else ""

@@ -3,11 +3,8 @@
 import json
 import os
 import re
-import shutil
 import subprocess
-import tempfile
 import tomllib
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.migrate import OWNER_ROLE, migrate, newest_revision
 from tests.deploy.programs import program, run
+from tests.support.nginx import configured, needs_nginx
 from tests.support.servers import memserver_command
 
 REPOSITORY = Path(__file__).parents[2]
@@ -245,6 +243,18 @@ def test_the_secrets_are_made_once_and_fit_together(tmp_path: Path):
     assert make() == made
 
 
+@needs_nginx
+def test_nginx_takes_the_configuration_with_the_variables_of_the_proxy(tmp_path: Path):
+    made = run(
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+        *("-nodes", "-subj", "/CN=x", "-keyout", str(tmp_path / "tls.key")),
+        *("-out", str(tmp_path / "tls.crt")),
+    )
+    assert made.returncode == 0
+    variables = resolved()["proxy"]["environment"]
+    configured(tmp_path, {**variables, "MEMSERVER_TLS": str(tmp_path)})
+
+
 def test_hadolint_finds_nothing_in_the_dockerfile():
     done = run(program("hadolint"), "--no-color", "--format=json", "-", stdin=DOCKERFILE)
     assert json.loads(done.stdout) == []
@@ -273,16 +283,6 @@ def test_the_image_is_built_from_the_declared_torch_and_from_files_that_it_is_gi
     assert all((REPOSITORY / name).exists() for name in copied)
     packaged = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert {*packaged["packages"], *packaged["force-include"]} <= copied
-
-
-@pytest.fixture
-def fresh_server() -> Iterator[EmbeddedPostgres]:
-    # Roles belong to a whole server, so the shared one won't do.
-    home = Path(tempfile.mkdtemp(prefix="memserver-test-", dir="/tmp"))
-    home.chmod(0o711)
-    with EmbeddedPostgres(home / "postgres", settings={"fsync": "off"}) as server:
-        yield server
-    shutil.rmtree(home)
 
 
 def run_init_file(server: EmbeddedPostgres, folder: Path, **passwords: str) -> None:

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 EXECUTABLE = {"bash", "python"}
 ALIASES = {"sh", "shell", "console", "py", "python3", "pycon", "zsh"}
 NOT_RUN = "not-run:"
-WITH_PAGES = ("docs", "examples", "adapters", "memserver_evals", "sweet_rl")
+WITH_PAGES = ("docs", "examples", "adapters", "memserver_evals", "sweet_rl", "deploy")
 _FENCE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<info>.*)$")
 
 

@@ -1,8 +1,13 @@
 """/metrics: what was measured, for whom it is."""
 
+import asyncio
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from memserver.testing.scripted import Call, ScriptedModel, say
+from memserver.testing.scripted_server import create_scripted_app
+from tests.support import http_app
+from tests.support.once_held import OnceHeld
 from tests.support.server import OneDatabase, Server, serving
 
 
@@ -61,6 +66,24 @@ async def test_requests_turns_tools_and_jobs_are_counted_by_route_reason_and_out
         ]
         >= 1
     )
+
+
+async def test_turns_that_wait_for_a_place_at_the_model_are_counted_while_they_wait(
+    database: OneDatabase,
+) -> None:
+    model = OnceHeld(say("hi"))
+    with http_app.serving(create_scripted_app(model)) as url:
+        endpoint = {"llm_base_url": f"{url}/v1", "llm_max_in_flight": 1}
+        async with serving(database, ScriptedModel(), **endpoint) as server:
+            agents = [await server.create_agent() for _ in range(3)]
+            turns = [asyncio.create_task(server.say(agent, "hello")) for agent in agents]
+            try:
+                while (await samples(server))["memserver_turns_waiting", ""] < 2:
+                    assert not any(turn.done() for turn in turns)
+            finally:
+                model.let_go()
+            await asyncio.gather(*turns)
+            assert (await samples(server))["memserver_turns_waiting", ""] == 0
 
 
 async def test_only_the_operator_reads_metrics_unless_a_setting_opens_them(
