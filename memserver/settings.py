@@ -161,7 +161,11 @@ class Settings(BaseSettings):
     prepared statements: PgBouncer from 1.21 with max_prepared_statements, or in session mode."""
 
     llm_base_url: str | None = None
-    """An OpenAI-compatible endpoint (…/v1, or as its provider names it); unset means the local engine."""
+    """An OpenAI-compatible endpoint (…/v1, or as its provider names it); unset means the local engine. Several,
+    separated by commas, are engines that serve the same models and take the same key."""
+    llm_pin_agents: bool = True
+    """Whether an agent's requests go to one of several engines, which has its prompt's prefix in its cache; off: to
+    the one that is least busy."""
     local_model: Literal["memserver-small", "SmolLM2-135M-Instruct"] = "memserver-small"
     """What the local engine serves: the model that was trained to use its memory, or the untrained one."""
     local_adapters: bool = False

@@ -16,6 +16,7 @@ from memserver.errors import ContextOverflow, NotFound
 from memserver.memory.queue import Budget, entries_to_evict
 from memserver.memory.summary import Summarizer, Summary
 from memserver.messages import Entry
+from memserver.openai_http.fleet import pinned_to
 from memserver.storage import turn_writes
 from memserver.storage.jobs import Job, JobRun
 from memserver.storage.leases import Lease
@@ -89,7 +90,8 @@ async def fold(
         scale=None if deps.summary_model else budget.scale,
         method=deps.summary_method,
     )
-    return await summarizer.fold(old, messages, summary_limit(budget))
+    with pinned_to(agent.id):
+        return await summarizer.fold(old, messages, summary_limit(budget))
 
 
 class CompactionJob:

@@ -122,7 +122,7 @@ async def build_prompt(
     )
     around = model.message_overhead * (1 if layout.order == "working_context_first" else 2)
     fixed = sum(part.tokens for part in parts) + scale_up(around, factor)
-    budget = Budget(layout.window, layout.reserved, fixed, factor)
+    budget = Budget(layout.window, layout.reserved, fixed, factor, layout.further)
     tight = budget.room < TIGHT or (budget.reserved < layout.reserved and not is_brief(view.tools))
     if tight and counts[-1] and (fewer := shorter(view.tools)):
         return await build_prompt(replace(view, tools=fewer), model, deps, scale)

@@ -45,6 +45,10 @@ class ModelSource(Protocol):
         """The models' endpoint as it is now; None where they have none."""
         return None
 
+    async def describe_engines(self) -> str:
+        """How each of several engines does, for people; empty where there is one."""
+        return ""
+
     async def wait_until_ready(self) -> None:
         """Wait while the models' endpoint is starting; one that failed says so at a request."""
         return

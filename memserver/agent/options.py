@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from memserver.memory.pictures import PictureLimits
+from memserver.memory.queue import LEAST_OUTPUT
 from memserver.messages import JsonObject
 from memserver.wire.agents import AgentOptions, HistoryForm, PromptOrder
 
@@ -60,13 +61,16 @@ class Layout:
 
     Attributes:
         window: tokens of prompt and output in all.
-        reserved: those of them that are wanted for the output.
+        reserved: those of them that are kept free for the output.
         order: where the working context stands.
+        further: tokens that an output may have besides where the prompt leaves them free; the model has room for them
+            outside this window.
     """
 
     window: int
     reserved: int
     order: PromptOrder
+    further: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +114,11 @@ class Limits:
 
     def layout(self, options: AgentOptions, window: int) -> Layout:
         """What an agent's prompt may hold, of a model that sees so many tokens."""
-        if options.context_window is not None:
-            window = min(window, options.context_window)
-        reserved = min(options.max_output_tokens or self.max_output_tokens, window // 2)
+        own = min(window, options.context_window or window)
+        wanted = min(options.max_output_tokens or self.max_output_tokens, window // 2)
+        reserved = min(wanted, max(LEAST_OUTPUT, wanted - (window - own)), own // 2)
         order = self.prompt_order if options.reply_mode == "tools" else "working_context_first"
-        return Layout(window, reserved, options.prompt_order or order)
+        return Layout(own, reserved, options.prompt_order or order, wanted - reserved)
 
     def traces(self, options: AgentOptions) -> bool:
         """Whether what an agent's model is sent and replies is stored."""

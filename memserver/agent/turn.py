@@ -33,6 +33,7 @@ from memserver.errors import (
 from memserver.llm.base import Reply
 from memserver.messages import Entry, ToolSpec
 from memserver.metering import meter, timed
+from memserver.openai_http.fleet import pinned_to
 from memserver.storage.leases import ClaimedTurn
 from memserver.tools.memory_tools import SEND_MESSAGE
 from memserver.wire.events import TurnStarted
@@ -61,7 +62,8 @@ class TurnRun:
         self._state.publish(TurnStarted(turn=self._state.turn.turn))
         token = meter.set(self._state.meter)
         try:
-            return await self._work()
+            with pinned_to(self._state.turn.agent_id):
+                return await self._work()
         except DatabaseError:  # a lost lease among them
             raise
         except MemserverError as error:
@@ -134,7 +136,7 @@ class TurnRun:
                         state.model,
                         state.view.options.reply_mode,
                         (prompt.messages(queue), tools),
-                        max_tokens=budget.reserved,
+                        max_tokens=budget.output(state.queue),
                         on_text=state.text_sink() if streams else None,
                     )
             except ProtocolViolation as error:

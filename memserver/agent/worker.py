@@ -201,7 +201,9 @@ class Worker:
     def _named(self, work: ClaimedTurn) -> Iterator[None]:
         """Log and trace say which turn runs: the task serves one after the other, and was begun by any request."""
         tenant, agent, turn = work.lease.tenant, work.turn.agent_id, work.turn.turn
-        request_id, parent = self._requests.get(agent, {}).pop(turn, (None, Context()))
+        request_id, parent = self._requests.get(agent, {}).pop(
+            turn, (work.turn.request_id, Context())
+        )
         request = {} if request_id is None else {"request_id": request_id}
         attributes: dict[str, str | int] = {
             "gen_ai.operation.name": "invoke_agent",

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from memserver.agent_files.records import MOST_JSON, CallPart, MessageRecord, TurnRecord
 from memserver.agent_files.source import Note
 from memserver.memory.bounded_json import read_bounded
+from memserver.memory.dates import storable
 from memserver.messages import JsonObject, Role
 from memserver.storage.inbox import PLACES_PER_TURN
 from memserver.text import is_within
@@ -274,6 +275,6 @@ def time_of(value: object) -> datetime | None:
     """A time of such a file; one without a zone is in UTC. None: it is none."""
     try:
         at = datetime.fromisoformat(value) if isinstance(value, str) else None
+        return at and storable(at if at.tzinfo else at.replace(tzinfo=UTC))
     except ValueError:
         return None
-    return at.replace(tzinfo=UTC) if at is not None and at.tzinfo is None else at

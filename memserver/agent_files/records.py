@@ -13,6 +13,7 @@ from pydantic import (
     field_validator,
 )
 
+from memserver.memory.dates import storable
 from memserver.messages import Role, WaitsFor
 from memserver.storage.sections import Actor
 from memserver.storage.tools import DefinitionKind
@@ -28,7 +29,7 @@ MOST_JSON = 2_000_000
 Number = Annotated[int, Field(ge=0, lt=2**62)]
 Small = Annotated[int, Field(ge=0, lt=2**31)]
 SectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
-Time = AwareDatetime
+Time = Annotated[AwareDatetime, AfterValidator(storable)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 

@@ -16,9 +16,9 @@ from typing import Literal
 from memserver.errors import InvalidInput, MemserverError, ModelError, NotFound, SetupError
 from memserver.llm.model_info import parent_of, window_of
 from memserver.messages import JsonObject, JsonValue
-from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import refusal_of
+from memserver.openai_http.fleet_client import connect
 from memserver.openai_http.streams import json_bytes
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -55,7 +55,7 @@ class AdapterFolder:
 
 class Adapters:
     def __init__(self, endpoint: Endpoint) -> None:
-        self._client = EndpointClient(replace(endpoint, max_retries=0))
+        self._client = connect(replace(endpoint, max_retries=0))
 
     async def listed(self) -> list[Served]:
         """What the endpoint lists, in its order. Raises ModelError."""

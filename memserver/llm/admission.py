@@ -18,6 +18,8 @@ from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Writt
 from memserver.messages import Prompt, ToolSpecs
 from memserver.metering import timed
 from memserver.openai_http.circuit import Circuit
+from memserver.openai_http.fleet import Fleet
+from memserver.openai_http.fleet_client import AnswerLost
 from memserver.telemetry.metrics import NO_METRICS, Recorder
 
 _Queue = OrderedDict[asyncio.Future[None], None]
@@ -113,7 +115,7 @@ class AlwaysReady(EndpointReadiness):
 @dataclass(frozen=True, slots=True)
 class SharedEndpoint:
     slots: FairSemaphore
-    circuit: Circuit
+    circuit: Circuit | Fleet
     readiness: EndpointReadiness = field(default_factory=AlwaysReady)
 
 
@@ -167,7 +169,7 @@ class QueuedModel(ModelDecorator):
     async def _ask(
         self, ask: Callable[[TextSink | None], Awaitable[_Answer]], on_text: TextSink | None
     ) -> _Answer:
-        """Ask when the endpoint is ready; and once more if it died before any text was heard."""
+        """Ask when the endpoint is ready; and once more if it died before any text was heard, or another engine is there."""
         heard = False
 
         def hear(text: str) -> None:
@@ -183,6 +185,9 @@ class QueuedModel(ModelDecorator):
         try:
             async with self._slot():
                 return await ask(sink)
+        except AnswerLost:
+            # What was heard is void, and what counts follows when it is whole.
+            sink = None if heard else sink
         except ModelUnavailable:
             if not await readiness.is_lost() or heard:
                 raise

@@ -12,8 +12,9 @@ from memserver.llm.endpoint_tokenizer import Clock, EndpointOrEstimate, Patience
 from memserver.llm.model_info import base_of
 from memserver.llm.tokens import Remembered, TokenCounter
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
+from memserver.openai_http.fleet import Fleet
+from memserver.openai_http.fleet_client import connect
 from memserver.tokenizer_file import TokenizerFile
 
 
@@ -26,7 +27,7 @@ class Counters:
         *,
         default: str | None,
         tokenizer: Path | None,
-        circuit: Circuit | None = None,
+        circuit: Circuit | Fleet | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         """Make it; nothing is asked yet.
@@ -38,7 +39,7 @@ class Counters:
         self._default = default
         self._circuit = circuit
         self.clock = clock
-        self._client = EndpointClient(replace(endpoint, timeout=min(5, endpoint.timeout)))
+        self._client = connect(replace(endpoint, timeout=min(5, endpoint.timeout)))
         self._by_base: dict[str, TokenCounter] = {}
         self._first: TokenCounter = (
             EndpointOrEstimate(endpoint, default, circuit, clock)

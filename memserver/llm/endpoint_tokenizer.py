@@ -17,9 +17,10 @@ from memserver.errors import ModelError, ModelTimeout, ModelUnavailable
 from memserver.llm.tokens import Estimated, Remembered, TokenCounter
 from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
 from memserver.openai_http.errors import refusal_of
+from memserver.openai_http.fleet import Fleet
+from memserver.openai_http.fleet_client import connect
 from memserver.openai_http.streams import json_bytes
 from memserver.text import clean
 
@@ -55,7 +56,7 @@ class EndpointTokenizer(TokenCounter):
     """Counts by asking POST /tokenize, which stands beside /v1; texts go concurrently."""
 
     def __init__(self, endpoint: Endpoint, model: str | None) -> None:
-        self._client = EndpointClient(
+        self._client = connect(
             replace(endpoint, beside_v1=True, most_bytes=_LONGEST, most_values=_LONGEST)
         )
         self._limit = min(SECONDS, endpoint.timeout)
@@ -148,7 +149,7 @@ class EndpointOrEstimate(TokenCounter):
         self,
         endpoint: Endpoint,
         model: str | None,
-        circuit: Circuit | None = None,
+        circuit: Circuit | Fleet | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         quick = replace(endpoint, timeout=min(SECONDS, endpoint.timeout), max_retries=0)

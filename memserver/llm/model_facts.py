@@ -17,6 +17,7 @@ from memserver.messages import JsonObject
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.errors import refusal_of
+from memserver.openai_http.fleet import Fleet
 
 _LOG = logging.getLogger("memserver.llm")
 DEFAULT_WINDOW = 8192
@@ -29,7 +30,7 @@ class ModelFacts:
     def __init__(
         self,
         client: EndpointClient,
-        circuit: Circuit,
+        circuit: Circuit | Fleet,
         name: str,
         *,
         given_window: int | None,

@@ -37,8 +37,9 @@ from memserver.llm.tokens import Estimated, TokenCounter
 from memserver.llm.tool_schema import native_tools_text, tools_as_text
 from memserver.messages import Prompt, PromptMessage, TokenUsage, ToolSpecs
 from memserver.openai_http.circuit import Circuit
-from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
+from memserver.openai_http.fleet import Fleet
+from memserver.openai_http.fleet_client import connect
 
 Mode = Literal["auto"] | ToolCallMode
 _FRESH_SECONDS, _FAILED_SECONDS = 60.0, 5.0
@@ -89,7 +90,7 @@ class OpenAICompatible(ChatModel):
         options: ModelOptions | None = None,
         *,
         counter: TokenCounter | None = None,
-        circuit: Circuit | None = None,
+        circuit: Circuit | Fleet | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         """Make it; nothing is asked yet.
@@ -110,7 +111,7 @@ class OpenAICompatible(ChatModel):
         self._keeper = ProfileKeeper(profile_of(given), overridden(given, options.body), clock)
         seed = None if "seed" in options.body else options.seed
         self._requests = Requests(dict(options.body), options.answers, seed)
-        self._client = EndpointClient(endpoint, circuit)
+        self._client = connect(endpoint, circuit)
         self._facts = ModelFacts(
             self._client,
             circuit or Circuit(),

@@ -46,7 +46,10 @@ async def look_at(
         state, detail = "loading", loading
     elif shared.circuit.is_open:
         state, detail = "not_asked", shared.circuit.describe()
-    slots, address = shared.slots, endpoint.address()[0].base
+    slots, address, fleet = shared.slots, endpoint.address()[0].base, endpoint.fleet
+    if fleet is not None:
+        address = ", ".join(engine.address for engine in fleet.engines)
+        detail = detail or f"{fleet.describe()} {fleet.disagreement}".strip()
     in_flight = slots.at_most - slots.free
     return EndpointOverview(
         address, state, detail, in_flight, slots.waiting, slots.at_most, served, used

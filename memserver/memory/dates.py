@@ -8,9 +8,22 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 
 from memserver.errors import InvalidInput
 
+_EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
+_LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 _ISO = re.compile(
     r"(\d{4}-?(?:\d\d-?\d\d|w\d\d-?\d))(?:[t ](?P<clock>[\d:]+(?:[.,]\d+)?)(?:z|[-+][\d:]+)?)?"
 )
+
+
+def storable(moment: datetime) -> datetime:
+    """A moment in UTC, since Postgres takes no zone of 16 hours and more.
+
+    Raises:
+        ValueError: it lies where another zone's calendar has no such day.
+    """
+    if not _EARLIEST <= moment <= _LATEST:
+        raise ValueError("the year must be from 1 to 9999, with a day to spare at both ends")
+    return moment.astimezone(UTC)
 
 
 def parse_range(
@@ -27,7 +40,7 @@ def parse_range(
     _, until = _parse(end, now, zone)
     if until <= since:
         raise InvalidInput(f"The end date {end!r} lies before the start date {start!r}.")
-    return since, until
+    return _in_utc(since), _in_utc(until)
 
 
 def _parse(text: str, now: datetime, zone: tzinfo) -> tuple[datetime, datetime]:
@@ -62,7 +75,14 @@ def _day(day: date, zone: tzinfo) -> tuple[datetime, datetime]:
     return start, datetime.combine(day + timedelta(days=1), midnight, zone)
 
 
-_LAST = datetime.max.replace(tzinfo=UTC)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        return _FIRST if moment < _LATEST else _LAST
 
 
 def _later(moment: datetime, by: timedelta) -> datetime:

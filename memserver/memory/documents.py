@@ -34,6 +34,7 @@ from memserver.storage.documents import About, DocumentRow, Text, Upload
 from memserver.storage.ids import nth_id
 from memserver.storage.jobs import Job, JobRun, defer
 from memserver.storage.passages import NewPassage
+from memserver.storage.repeating import end as cancel_and_wait
 from memserver.text import Span, clean_json
 
 JOB = "ingest_document"
@@ -180,8 +181,7 @@ class DocumentStore:
                     return
                 done = to
         finally:
-            embedding.cancel()
-            await asyncio.gather(embedding, return_exceptions=True)
+            await cancel_and_wait(embedding)
 
     async def _store(
         self,

@@ -44,6 +44,7 @@ class Budget:
     # Of the prompt's parts before the queue: instructions, tools, working context, summary
     fixed: int
     scale: float = 1.0  # the model's tokens for each one that we counted
+    further: int = 0  # tokens of output that the model has room for outside this window
 
     @property
     def reserved(self) -> int:
@@ -91,6 +92,11 @@ class Budget:
     def over_target(self, queue: Sequence[Entry]) -> bool:
         """Whether the next message may find no room."""
         return self._reaches(COMPACT_AT, queue)
+
+    def output(self, queue: Sequence[Entry]) -> int:
+        """Tokens that the reply to this queue may have."""
+        free = self.window - self.used(queue) - self.reserved
+        return self.reserved + max(0, min(self.further, free))
 
     def with_scale(self, scale: float) -> "Budget":
         return replace(self, fixed=scale_up(self.fixed, scale / self.scale), scale=scale)

@@ -29,16 +29,20 @@ class Circuit:
         first_pause: float = FIRST_PAUSE,
         longest_pause: float = LONGEST_PAUSE,
         clock: Callable[[], float] = time.monotonic,
+        name: str = "The model's endpoint",
+        lost_at_once: bool = False,
     ) -> None:
         """Make a closed one.
 
-        So many `failures` in a row, without an answer between them, open it. The pause, in seconds, doubles with each try that
-        fails.
+        So many `failures` in a row, without an answer between them, open it; with `lost_at_once` a lost connection or a 503
+        alone does. The pause, in seconds, doubles with each try that fails. `name` is what people read.
         """
         self._most = failures
         self._first_pause = first_pause
         self._longest_pause = longest_pause
         self._clock = clock
+        self._name = name
+        self._lost_at_once = lost_at_once
         self._streak = 0
         self._period = 0
         self._pause = 0.0
@@ -51,20 +55,23 @@ class Circuit:
     def is_open(self) -> bool:
         return self._next_try is not None
 
+    @property
+    def refuses(self) -> bool:
+        """Whether it is open and a try is under way, or not due yet."""
+        return self._next_try is not None and (self._trying or self._clock() < self._next_try)
+
     def refuse_if_open(self) -> None:
         """Refuse, unless the circuit is closed or it is time for a try.
 
         Raises:
             ModelUnavailable: it says since when the endpoint fails, how, and when the next try is.
         """
-        if self._next_try is not None and (self._trying or self._clock() < self._next_try):
+        if self.refuses:
             raise self.refusal()
 
     def refusal(self) -> ModelUnavailable:
         hint = self._last.hint if self._last else ""
-        return ModelUnavailable(
-            f"The model's endpoint is not asked now. {self.describe()}", hint=hint
-        )
+        return ModelUnavailable(f"{self._name} is not asked now. {self.describe()}", hint=hint)
 
     def describe(self) -> str:
         """What is known of the outage, for people to read; empty while there is none."""
@@ -97,7 +104,7 @@ class Circuit:
         self._streak = 0
         self._pause = 0.0
 
-    def record_failure(self, period: int, error: ModelError) -> None:
+    def record_failure(self, period: int, error: ModelError, *, lost: bool = False) -> None:
         """A request failed; one begun before the circuit last opened or closed says nothing new."""
         if period != self._period:
             return
@@ -105,7 +112,7 @@ class Circuit:
             self._failing_since = self._clock()
         self._streak += 1
         self._last = error
-        if self.is_open or self._streak >= self._most:
+        if self.is_open or self._streak >= self._most or (lost and self._lost_at_once):
             self._open()
 
     def release_try(self) -> None:
@@ -117,16 +124,14 @@ class Circuit:
         self._next_try = self._clock() + self._pause
         self._trying = False
         self._period += 1
-        logger.warning(
-            "The model's endpoint is not asked for %.1f s. %s", self._pause, self.describe()
-        )
+        logger.warning("%s is not asked for %.1f s. %s", self._name, self._pause, self.describe())
 
     def _close(self, *, streak: int) -> None:
         self._next_try = None
         self._trying = False
         self._streak = streak
         self._period += 1
-        logger.warning("The model's endpoint answers again.")
+        logger.warning("%s answers again.", self._name)
 
 
 class Attempt:
@@ -142,9 +147,9 @@ class Attempt:
             self._undecided = False
             self._circuit.record_success()
 
-    def record_failure(self, error: ModelError) -> None:
+    def record_failure(self, error: ModelError, *, lost: bool = False) -> None:
         self._undecided = False
-        self._circuit.record_failure(self._period, error)
+        self._circuit.record_failure(self._period, error, lost=lost)
 
     def end(self) -> None:
         """The request is over; one that was given up by its caller shows nothing."""

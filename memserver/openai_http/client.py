@@ -4,6 +4,7 @@ aiohttp is used bare, since a client between would cost more than all else in a 
 """
 
 import asyncio
+import http
 import io
 import math
 import random
@@ -68,6 +69,8 @@ class _Request:
     body: bytes | None = None
     retries_refusals: bool = True
     """Whether a 5xx, 429 or 408 is tried again, and not only a connection."""
+    hands_on: bool = False
+    """Whether another engine is asked instead: then only a connection that was idle is tried again."""
 
 
 _LIST = _Request("GET", "/models", retries_refusals=False)
@@ -124,15 +127,16 @@ class EndpointClient:
         self._circuit.record_check()
         return cards
 
-    async def post(self, path: str, body: bytes) -> JsonObject:
-        """Send JSON and wait for a JSON object.
+    async def post(self, path: str, body: bytes, *, hands_on: bool = False) -> JsonObject:
+        """Send JSON and wait for a JSON object. With `hands_on` a failure is another engine's to make good.
 
         Raises:
             ModelError: of the kind that `translate` says, or the circuit is open.
         """
         with self._attempt():
             async with self._limits() as limit:
-                return await self._answer(_Request("POST", path, body), limit, self._object)
+                request = _Request("POST", path, body, hands_on=hands_on)
+                return await self._answer(request, limit, self._object)
 
     async def command(self, path: str, body: bytes) -> None:
         """Send JSON to what answers a success in any form, which is not looked at.
@@ -143,7 +147,9 @@ class EndpointClient:
         async with self._limits() as limit:
             await self._answer(_Request("POST", path, body), limit, self._content)
 
-    async def stream(self, path: str, body: bytes) -> AsyncGenerator[JsonObject, None]:
+    async def stream(
+        self, path: str, body: bytes, *, hands_on: bool = False
+    ) -> AsyncGenerator[JsonObject, None]:
         """Send JSON and give the JSON objects of the event stream as they come.
 
         An answer that came whole instead is one object.
@@ -151,7 +157,7 @@ class EndpointClient:
         Raises:
             ModelError: of the kind that `translate` says, no answer came, it ended early, or the circuit is open.
         """
-        request = _Request("POST", path, body)
+        request = _Request("POST", path, body, hands_on=hands_on)
         with self._attempt() as attempt:
             async with self._limits() as limit:
                 response, first, more = await self._answer(request, limit, self._begun)
@@ -176,7 +182,7 @@ class EndpointClient:
             yield attempt
         except ModelError as error:
             if _is_outage(error, attempt):
-                attempt.record_failure(error)
+                attempt.record_failure(error, lost=_is_lost(error))
             else:
                 attempt.record_success()
             raise
@@ -278,12 +284,14 @@ class EndpointClient:
             return None
         if isinstance(error, StatusError):
             passing = type(translate(self._endpoint, error)) in {ModelUnavailable, ModelTimeout}
-            if not (passing and request.retries_refusals):
+            if not (passing and request.retries_refusals) or request.hands_on:
                 return None
             if error.retry_after is not None:
                 return error.retry_after
         elif not tried and not isinstance(error, _NOT_CONNECTED):
             return 0  # most likely the connection was an idle one that the endpoint had dropped
+        if request.hands_on:
+            return None
         return min(_FIRST_PAUSE * 2.0**tried, _LONGEST_PAUSE) * random.uniform(0.5, 1)
 
     def _open_session(self) -> aiohttp.ClientSession:
@@ -311,6 +319,14 @@ def _is_outage(error: ModelError, attempt: Attempt) -> bool:
     if isinstance(error, ModelTimeout):
         return not attempt.has_answered
     return isinstance(error, ModelUnavailable) and _status_of(error) != 429
+
+
+def _is_lost(error: ModelError) -> bool:
+    """Whether nobody is there, or one who says that he can't serve: no request would fare better."""
+    return (
+        isinstance(error.__cause__, (*_LOST, aiohttp.ClientPayloadError))
+        or _status_of(error) == http.HTTPStatus.SERVICE_UNAVAILABLE
+    )
 
 
 def _has_time(pause: float, limit: asyncio.Timeout) -> bool:

@@ -7,6 +7,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from memserver.errors import SetupError
 from memserver.openai_http.addresses import Address, key_headers, read_address, read_key
+from memserver.openai_http.fleet import Fleet
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class Endpoint:
         connections: how many there are at once, at most; 0 leaves that to the one who bounds the requests.
         beside_v1: the routes stand beside /v1, as vLLM's /tokenize does.
         most_bytes: of an answer, and of one event of a stream.
+        fleet: the engines, where several serve the same models; `base_url` is the first one's.
         most_values: in them, counted by commas, colons and brackets: the parser lets nothing else run.
     """
 
@@ -40,6 +42,7 @@ class Endpoint:
     beside_v1: bool = False
     most_bytes: int = 8_000_000
     most_values: int = 500_000
+    fleet: Fleet | None = None
 
     def address(self) -> tuple[Address, dict[str, str]]:
         """Where its routes lie, and the headers with its key. Raises SetupError where either can't be."""

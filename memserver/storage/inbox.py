@@ -21,6 +21,7 @@ from memserver.messages import JsonObject, Picture, Role, TokenUsage
 from memserver.storage import pictures
 from memserver.storage.database import Database, Transaction
 from memserver.storage.missing import no_agent
+from memserver.telemetry import ids
 
 PLACES_PER_TURN = 1000
 """Positions that belong to one turn: what came in first, then the steps."""
@@ -48,6 +49,8 @@ class TurnRow:
     started_at: datetime | None = None
     request: JsonObject | None = None
     """What the client's request brought to this turn alone, as `TurnRequest.stored` has it."""
+    request_id: str | None = None
+    """By which the log names the request that posted it."""
 
     @property
     def ended(self) -> bool:
@@ -116,7 +119,7 @@ class Envelope(NamedTuple):
 _TURN_FIELDS = [name for name in TurnRow.__dataclass_fields__ if name != "usage"]
 TURN_COLUMNS = """t.agent_id, t.turn, t.kind, t.state, t.steps, t.attempts, t.stop_reason, t.error,
     t.prompt_tokens, t.completion_tokens, t.cached_tokens, t.posted_by, t.created_at, t.started_at, t.finished_at,
-    t.request"""
+    t.request, t.request_id"""
 
 # The running turn is the one after done_turn, and so is one that was cancelled and not yet passed over.
 # Ordered, since Postgres would look through all turns for one that has started.
@@ -131,9 +134,10 @@ WITH numbered AS (
     WHERE agent_id = %(agent_id)s
     RETURNING agent_id, tenant, next_turn - 1 AS turn, paused
 ), posted AS (
-    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by, request, api_key)
+    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by, request, request_id,
+                       api_key)
     SELECT agent_id, turn, tenant, 'message', %(key)s, %(fingerprint)s, %(worker)s, %(request)s,
-           %(api_key)s
+           %(request_id)s, %(api_key)s
     FROM numbered
     RETURNING *
 ), stored AS (
@@ -155,9 +159,9 @@ WITH numbered AS (
     WHERE agent_id = %(agent_id)s
     RETURNING agent_id, tenant, next_turn - %(batches)s AS first, next_turn - 1 AS last
 ), posted AS (
-    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by)
+    INSERT INTO turns (agent_id, turn, tenant, kind, idempotency_key, fingerprint, posted_by, request_id)
     SELECT agent_id, n, tenant, 'import', CASE WHEN n = last THEN %(key)s END,
-           CASE WHEN n = last THEN %(fingerprint)s END, %(worker)s
+           CASE WHEN n = last THEN %(fingerprint)s END, %(worker)s, %(request_id)s
     FROM numbered, generate_series(first, last) n
     RETURNING *
 )
@@ -188,6 +192,7 @@ async def post(
         "expires_at": new.expires_at,
         "pictures": pictures.jsonb(new.pictures),
         "request": None if new.request is None else Jsonb(new.request),
+        "request_id": ids.current().get("request_id"),
         "api_key": spending_key.get(),
         **envelope._asdict(),
     }
@@ -232,6 +237,7 @@ async def post_import(
         "agent_id": agent_id,
         "batches": -(-len(messages) // IMPORT_BATCH),
         "messages": len(messages),
+        "request_id": ids.current().get("request_id"),
         **envelope._asdict(),
     }
     try:

@@ -27,7 +27,7 @@ from memserver.messages import JsonObject
 from memserver.storage.database import Database
 from memserver.storage.failures import is_transient
 from memserver.storage.jobs import Handler, JobRun
-from memserver.storage.repeating import repeat
+from memserver.storage.repeating import end, repeat, run_beside
 from memserver.storage.rows import fetch_values
 from memserver.storage.watched import allow_long_statements
 from memserver.telemetry import ids
@@ -83,20 +83,17 @@ class JobRunner:
             if not self._at_once:
                 yield
                 return
-            tasks = [
-                asyncio.create_task(self._work()),
-                asyncio.create_task(repeat(self._take_over, self._pause)),
-            ]
-            try:
-                yield
-            finally:
-                self._stopping = True
-                tasks[1].cancel()
-                if self._worker is not None:
-                    self._worker.stop()
-                else:
-                    tasks[0].cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            async with run_beside(repeat(self._take_over, self._pause)):
+                working = asyncio.create_task(self._work())
+                try:
+                    yield
+                finally:
+                    self._stopping = True
+                    if self._worker is None:
+                        await end(working)
+                    else:
+                        self._worker.stop()
+                        await asyncio.gather(working, return_exceptions=True)
 
     async def run_until_idle(self) -> None:
         """Run every job that waits, also those for later, one by one, until none is left.

@@ -21,7 +21,7 @@ async def repeat(action: Callable[[], Awaitable[None]], pause: float) -> None:
         try:
             await asyncio.wait([task])
         finally:
-            task.cancel()
+            await end(task)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, DatabaseError):
             logger.warning("%s Trying again in %.1f s.", error, pause)
@@ -43,10 +43,17 @@ async def run_beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 async def end(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks until they have ended.
 
-    Once is not always enough: a cancellation that meets a connection's end comes out as the connection's error.
+    Once is not always enough: a cancellation that meets a connection's end comes out as the connection's error. One that
+    comes from outside meanwhile is raised when they have ended.
     """
+    interrupted: asyncio.CancelledError | None = None
     while left := [task for task in tasks if not task.done()]:
         for task in left:
             task.cancel()
-        await asyncio.wait(left, timeout=CANCELLED_AGAIN)
+        try:
+            await asyncio.wait(left, timeout=CANCELLED_AGAIN)
+        except asyncio.CancelledError as error:
+            interrupted = error
     await asyncio.gather(*tasks, return_exceptions=True)
+    if interrupted is not None:
+        raise interrupted

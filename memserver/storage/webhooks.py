@@ -23,6 +23,7 @@ class WebhookRow:
     events: Sequence[EventKind]
     delivered_at: datetime | None
     error: str | None
+    disabled_at: datetime | None
     created_at: datetime
 
 
@@ -50,11 +51,12 @@ async def list_page(tx: Transaction, page: PageQuery) -> list[WebhookRow]:
     return await paginate(tx, WebhookRow, page, query, {}, by="id")
 
 
-async def note(tx: Transaction, webhook_id: UUID, error: str | None) -> None:
-    """Note that it took an event, or why it didn't."""
+async def note(tx: Transaction, webhook_id: UUID, error: str | None, *, gone: bool = False) -> None:
+    """Note that it took an event, or why it didn't; one that is gone is disabled."""
     await tx.execute(
         """UPDATE webhooks SET error = %(error)s,
-               delivered_at = CASE WHEN %(error)s::text IS NULL THEN now() ELSE delivered_at END
+               delivered_at = CASE WHEN %(error)s::text IS NULL THEN now() ELSE delivered_at END,
+               disabled_at = CASE WHEN %(gone)s THEN coalesce(disabled_at, now()) ELSE disabled_at END
            WHERE id = %(id)s""",
-        {"id": webhook_id, "error": error},
+        {"id": webhook_id, "error": error, "gone": gone},
     )

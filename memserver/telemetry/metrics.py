@@ -38,6 +38,11 @@ MODEL = Measure(
     "Requests to a model, with their retries.",
     (*_MODEL, "error.type"),
 )
+ENGINE = Measure(
+    "memserver.engine.duration",
+    "Requests to one of several engines.",
+    ("server.address", "error.type"),
+)
 FIRST_TEXT = Measure(
     "gen_ai.client.operation.time_to_first_chunk", "Time to the first text of a stream.", _MODEL
 )
@@ -48,7 +53,7 @@ MODEL_TOKENS = Measure(
     "{token}",
     TOKENS,
 )
-MEASURES = (REQUEST, TURN, TOOL, JOB, MODEL, FIRST_TEXT, MODEL_TOKENS)
+MEASURES = (REQUEST, TURN, TOOL, JOB, MODEL, ENGINE, FIRST_TEXT, MODEL_TOKENS)
 
 
 class Recorder:

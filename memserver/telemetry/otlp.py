@@ -4,13 +4,16 @@ The settings name the address. All else is set by the variables of OpenTelemetry
 OTEL_EXPORTER_OTLP_HEADERS and so on.
 """
 
+from urllib.parse import parse_qsl, urlencode
+
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from typing_extensions import override
 
@@ -23,6 +26,17 @@ SECONDS = 3
 """For what a collector gets at once, with retries: one that is away holds up the end of a process by that, twice."""
 
 
+class _QueryNames(SpanProcessor):
+    """Leaves of a request's query the names: what is searched for is a text of the user's."""
+
+    @override
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        query = str((span.attributes or {}).get("url.query", ""))
+        names = [(name, "REDACTED") for name, _ in parse_qsl(query, keep_blank_values=True)]
+        if names:
+            span.set_attribute("url.query", urlencode(names))
+
+
 class OtlpExport(Recorder):
     """Sends what this process measures, and from its making on the traces of this process."""
 
@@ -30,6 +44,7 @@ class OtlpExport(Recorder):
         resource = Resource.create({"service.name": NAME, "service.version": memserver.__version__})
         base = endpoint.rstrip("/")
         self._traces = TracerProvider(resource=resource)
+        self._traces.add_span_processor(_QueryNames())
         self._traces.add_span_processor(
             BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces", timeout=SECONDS))
         )

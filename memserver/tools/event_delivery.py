@@ -8,7 +8,7 @@ from memserver.errors import NotFound, ToolError
 from memserver.storage import webhooks
 from memserver.storage.database import Database
 from memserver.storage.jobs import JobRun
-from memserver.tools.outbound.webhooks import Delivery, WebhookSender
+from memserver.tools.outbound.webhooks import Delivery, WebhookGone, WebhookSender
 
 JOB = "deliver_event"
 """Queued by the database's queue_event."""
@@ -24,6 +24,8 @@ class EventDelivery:
     async def run(self, job: JobRun) -> None:
         """Deliver one event once; where it isn't taken the job fails, and is tried again with the same id.
 
+        A webhook that is gone is disabled, and nothing that is queued for it is sent (Standard Webhooks).
+
         Raises:
             ToolError: the webhook can't be reached, or refuses it.
         """
@@ -33,6 +35,8 @@ class EventDelivery:
             async with self._database.tenant(job.tenant) as tx:
                 webhook = await webhooks.get(tx, webhook_id)
         except NotFound:  # deleted meanwhile
+            return
+        if webhook.disabled_at is not None:
             return
         event = {name: args[name] for name in ("type", "timestamp", "data")}
         body = json.dumps(event).encode()
@@ -46,6 +50,7 @@ class EventDelivery:
         except ToolError as error:
             failure = error
         async with self._database.tenant(job.tenant) as tx:
-            await webhooks.note(tx, webhook_id, failure.message if failure else None)
-        if failure is not None:
+            gone = isinstance(failure, WebhookGone)
+            await webhooks.note(tx, webhook_id, failure.message if failure else None, gone=gone)
+        if failure is not None and not gone:
             raise failure

@@ -19,7 +19,7 @@ async def schedule_message(
     due, _ = parse_range(at, at, context.now, context.zone)
     tx = await context.transaction.get()
     await set_timer(tx, context.tenant, context.agent_id, text=text, due=due, now=context.now)
-    return f"Set for {due.isoformat()}."
+    return f"Set for {due.astimezone(context.zone).isoformat()}."
 
 
 def schedule_tool() -> RunnableTool:

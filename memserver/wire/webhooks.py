@@ -20,4 +20,9 @@ class Webhook(Record):
     secret: str | None = Field(default=None, repr=False)
     delivered_at: datetime | None = Field(description="When it last took one.", examples=[None])
     error: str | None = Field(description="Why it didn't take the latest one.", examples=[None])
+    disabled_at: datetime | None = Field(
+        default=None,
+        description="When it answered 410 Gone: since then it hears of nothing.",
+        examples=[None],
+    )
     created_at: datetime

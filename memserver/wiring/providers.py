@@ -2,6 +2,7 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from pydantic import SecretStr
 from typing_extensions import override
@@ -32,8 +33,10 @@ from memserver.memory.archival import no_embedder
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.client import EndpointClient
 from memserver.openai_http.endpoint import Endpoint
+from memserver.openai_http.fleet import Fleet
+from memserver.openai_http.fleet_client import survey
 from memserver.settings import Settings
-from memserver.telemetry.metrics import NO_METRICS, Recorder
+from memserver.telemetry.metrics import ENGINE, NO_METRICS, Recorder
 
 
 class Models(ModelSource):
@@ -43,7 +46,7 @@ class Models(ModelSource):
         self._models: dict[str | None, ChatModel] = {}
         self._recorder = NO_METRICS
         self._known: set[str] = set()
-        circuit = Circuit()
+        circuit = self._endpoint.fleet or Circuit()
         readiness = _readiness(settings, circuit)
         self.shared = SharedEndpoint(FairSemaphore(settings.llm_max_in_flight), circuit, readiness)
         self._counters = Counters(
@@ -64,11 +67,18 @@ class Models(ModelSource):
     @override
     def observe(self, recorder: Recorder) -> None:
         self._recorder = recorder
+        if self._endpoint.fleet is not None:
+            self._endpoint.fleet.on_end = partial(recorder.record, ENGINE)
 
     @override
     async def wait_until_ready(self) -> None:
         with suppress(ModelUnavailable):
             await self.shared.readiness.wait()
+
+    @override
+    async def describe_engines(self) -> str:
+        fleet = self._endpoint.fleet
+        return await survey(self._endpoint, fleet) if fleet is not None else ""
 
     @override
     async def inspect(self) -> EndpointOverview:
@@ -152,14 +162,23 @@ def model_endpoint(settings: Settings) -> Endpoint:
             hint="Set MEMSERVER_LLM_BASE_URL, or start by `memserver serve`, which brings the "
             "local engine.",
         )
+    urls = [url for each in settings.llm_base_url.split(",") if (url := each.strip())]
     endpoint = Endpoint(
-        settings.llm_base_url,
+        urls[0] if urls else settings.llm_base_url,
         _key(settings.llm_api_key),
         settings.llm_timeout,
         settings.llm_retries,
         connections=0,  # the semaphore bounds them, and is fair
     )
+    engines = [(url, replace(endpoint, base_url=url).address()[0].base) for url in urls]
     endpoint.address()  # else the first turn would find it unusable
+    if len({address for _, address in engines}) < len(engines):
+        raise SetupError(
+            "MEMSERVER_LLM_BASE_URL names an engine twice.",
+            hint="Name each engine once; behind a load balancer they are one endpoint.",
+        )
+    if len(engines) > 1:
+        return replace(endpoint, fleet=Fleet(engines, pins=settings.llm_pin_agents))
     if settings.local_engine_state is None:
         return endpoint
     remedy = REMEDY.format(log=EnginePaths(settings.home).log)
@@ -177,9 +196,9 @@ def check_addresses(settings: Settings) -> None:
         embedding_endpoint(settings.embedding_base_url, key).address()
 
 
-def _readiness(settings: Settings, circuit: Circuit) -> EndpointReadiness:
+def _readiness(settings: Settings, circuit: Circuit | Fleet) -> EndpointReadiness:
     """What waits for the endpoint: only for the local engine is it known that it will come."""
-    if settings.local_engine_state is None:
+    if settings.local_engine_state is None or isinstance(circuit, Fleet):
         return AlwaysReady()
     client = EndpointClient(replace(model_endpoint(settings), max_retries=0), circuit)
     return EngineReadiness(settings.local_engine_state, EnginePaths(settings.home).log, client)

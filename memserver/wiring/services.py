@@ -129,7 +129,8 @@ class Services:
     async def _ask_model(self) -> str:
         model = self.deps.models.get(None)
         await model.check()
-        return ", ".join(map(str, filter(None, [model.name, model.profile])))
+        known = ", ".join(map(str, filter(None, [model.name, model.profile])))
+        return "; ".join(filter(None, [known, await self.deps.models.describe_engines()]))
 
     async def _ask_embedder(self) -> str:
         await self.archival.embedder.check()

@@ -1,6 +1,6 @@
 """The parts of other operators' resources that the chart uses, closed: a field that isn't here is a mistake or belongs here.
 
-Names and types are those of CloudNativePG 1.28, KEDA 2.17 and the Prometheus operator 0.93.
+Names and types are those of CloudNativePG's documentation, and of the definitions of KEDA and the Prometheus operator.
 """
 
 from typing import Any

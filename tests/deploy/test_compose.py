@@ -21,6 +21,7 @@ from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.migrate import OWNER_ROLE, migrate, newest_revision
 from tests.deploy.programs import program, run
+from tests.support.nginx import configured, needs_nginx
 from tests.support.servers import memserver_command
 
 REPOSITORY = Path(__file__).parents[2]
@@ -240,6 +241,18 @@ def test_the_secrets_are_made_once_and_fit_together(tmp_path: Path):
     )
     assert "DNS:mem.example" in shown.stdout
     assert make() == made
+
+
+@needs_nginx
+def test_nginx_takes_the_configuration_with_the_variables_of_the_proxy(tmp_path: Path):
+    made = run(
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+        *("-nodes", "-subj", "/CN=x", "-keyout", str(tmp_path / "tls.key")),
+        *("-out", str(tmp_path / "tls.crt")),
+    )
+    assert made.returncode == 0
+    variables = resolved()["proxy"]["environment"]
+    configured(tmp_path, {**variables, "MEMSERVER_TLS": str(tmp_path)})
 
 
 def test_hadolint_finds_nothing_in_the_dockerfile():

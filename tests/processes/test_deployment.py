@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-import re
-import shutil
 import ssl
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,43 +19,23 @@ from memserver.testing.scripted import Held, Step, say
 from memserver.testing.scripted_rules import last_user_text
 from memserver.testing.scripted_server import create_scripted_app
 from tests.support.http_app import serving
+from tests.support.nginx import needs_nginx, nginx_before
 from tests.support.nightly import NIGHTLY
 from tests.support.pgbouncer import needs_pgbouncer, pgbouncer
 from tests.support.processes import command, eventually, lease_holder, rows, server
 from tests.support.server import OneDatabase
 from tests.support.servers import (
     Settings,
-    free_port,
     memserver_command,
     plain_environment,
     settings_for,
-    wait_for,
 )
 
 REPOSITORY = Path(__file__).parents[2]
-NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
-MAIN = """
-daemon off;
-user root;
-pid {folder}/nginx.pid;
-error_log stderr;
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
-    include {folder}/memserver.conf;
-}}
-"""
-"""What nginx's image has around the files of conf.d, as far as it matters."""
-
 pytestmark = [
     pytest.mark.slow,
     needs_pgbouncer,
-    pytest.mark.skipif(NGINX is None, reason="nginx isn't installed"),
+    needs_nginx,
     pytest.mark.skipif(os.geteuid() != 0, reason="nginx is started as root"),
     pytest.mark.skipif(not NIGHTLY, reason="three starts of memserver: make nightly"),
 ]
@@ -102,33 +80,17 @@ class Deployed:
             f"{name}_file": self.folder / name for name in ("database_url", "database_app_url")
         }
         return settings_for(
-            model_url, **files, trusted_proxies="127.0.0.1", lease_seconds=2, log_requests="true"
+            model_url,
+            **files,
+            trusted_proxies="127.0.0.1",
+            lease_seconds=2,
+            log_requests="true",
+            console="false",
         )
 
     @property
     def key(self) -> str:
         return (self.folder / "admin_key").read_text(encoding="utf-8").strip()
-
-
-@contextmanager
-def nginx(folder: Path, deployed: Deployed, ports: Sequence[int]) -> Iterator[str]:
-    """The address of nginx before two servers, by the file that Docker Compose mounts into it."""
-    port = free_port()
-    first, second = (f"127.0.0.1:{each}" for each in ports)
-    values = {"LISTEN": f"127.0.0.1:{port}", "NAME": "localhost", "TLS": str(deployed.folder)}
-    values |= {"1": first, "2": second}
-    template = (REPOSITORY / "deploy/nginx/memserver.conf.template").read_text(encoding="utf-8")
-    filled = re.sub(r"\$\{MEMSERVER_(\w+)\}", lambda found: values[found[1]], template)
-    (folder / "memserver.conf").write_text(filled, encoding="utf-8")
-    (folder / "nginx.conf").write_text(MAIN.format(folder=folder), encoding="utf-8")
-    start = [str(NGINX), "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
-    subprocess.run([*start, "-t"], check=True)
-    with subprocess.Popen(start) as process:
-        try:
-            assert wait_for((folder / "nginx.pid").exists, 60)
-            yield f"https://localhost:{port}"
-        finally:
-            process.terminate()
 
 
 def said(database: OneDatabase) -> list[tuple[str, str]]:
@@ -180,7 +142,7 @@ async def test_a_server_that_is_stopped_in_the_middle_of_a_conversation_loses_no
         with (
             server(folder, settings) as one,
             server(folder, settings) as other,
-            nginx(folder, deployed, [one.port, other.port]) as url,
+            nginx_before(folder, [one.port, other.port], deployed.folder) as url,
         ):
             async with httpx2.AsyncClient(
                 base_url=url,
@@ -188,6 +150,8 @@ async def test_a_server_that_is_stopped_in_the_middle_of_a_conversation_loses_no
                 timeout=60,
                 headers={"Authorization": f"Bearer {deployed.key}"},
             ) as http:
+                page = await http.get("/", headers={"Accept": "text/html"})
+                assert f"curl -s {url}/v1/" in page.text  # the proxy is trusted
                 agent = (await http.post("/v1/agents", json={})).json()["id"]
                 chat = {"model": agent, "messages": [{"role": "user", "content": "openai"}]}
                 assert (await post(http, agent, "rest", "1")).json()["text"] == "echo: rest"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import gpu, gpu_limits, prefix_cache
+from benchmarks import gpu, gpu_engines, gpu_limits, prefix_cache
 from tests.support.nightly import NIGHTLY
 from tests.support.processes import Endpoint
 
@@ -80,3 +80,24 @@ def test_the_orders_of_the_prompt_are_compared_over_two_evictions(
     reset = [complaint for complaint in figures["complaints"] if "reset" in complaint]
     assert figures["complaints"] == reset
     assert len(reset) == 2
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="takes a quarter of a minute: make nightly")
+def test_engines_are_measured_with_each_agent_pinned_to_one_and_without(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = folder / "start.sh"
+    server = f"{sys.executable} -m memserver.testing.scripted_server"
+    script.write_text(f'exec {server} --port "$PORT"\n', encoding="utf-8")
+    here = ["--vllm-command", f"bash {script}", "--bare", "--engines", "2", "--json"]
+    sizes = ["--agents", "2", "--turns", "2", "--context", "400", "--least-turns", "4"]
+    few = ["--characters", "600", "--clients", "1", "--workers", "1"]  # room for the echo
+    assert gpu_engines.main([*here, *sizes, *few]) == 0
+    figures = last_line(capsys.readouterr().out)
+    rows = figures["rows"]
+    assert figures["engines"] == 2
+    assert [(row["side"], row["turns"], row["errors"]) for row in rows] == [
+        ("pinned", 8, 0),
+        ("unpinned", 8, 0),
+    ]
+    assert rows[0]["ratio"] > 0

@@ -59,6 +59,7 @@ async def test_a_turns_trace_continues_the_callers_and_has_its_model_and_tool(
                     headers={"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"},
                 )
                 assert answer.status_code == 200
+                await user.http.get(f"/v1/agents/{agent}/recall/search?query=hello&limit=5")
             assert process.terminate() == 0
     request, turn, model, tool = (
         collector.spans[name]
@@ -69,6 +70,9 @@ async def test_a_turns_trace_continues_the_callers_and_has_its_model_and_tool(
             "execute_tool send_message",
         )
     )
+    search = collector.spans["GET /v1/agents/{agent}/recall/search"]
+    [query] = [each.value for each in search.attributes if each.key == "url.query"]
+    assert query.string_value == "query=REDACTED&limit=REDACTED"
     assert {each.trace_id.hex() for each in (request, turn, model, tool)} == {TRACE}
     assert turn.parent_span_id == request.span_id
     assert (model.parent_span_id, tool.parent_span_id) == (turn.span_id, turn.span_id)

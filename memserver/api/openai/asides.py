@@ -15,6 +15,7 @@ from memserver.agent.options import Limits
 from memserver.api.openai.addressing import Addressed, Headers
 from memserver.errors import InvalidInput
 from memserver.messages import PromptMessage, TokenUsage
+from memserver.openai_http.fleet import pinned_to
 from memserver.storage.agents import AgentRow
 from memserver.storage.inbox import TurnRow
 from memserver.wire.agents import AgentOptions
@@ -85,7 +86,8 @@ async def answer_aside(
     most = _most_tokens(services.deps.limits, agent)
     wanted = max_tokens if isinstance(max_tokens, int) and max_tokens > 0 else most
     model = services.deps.models.get(agent.model, agent.tenant)
-    written = await model.write(prompt, max_tokens=min(wanted, most))
+    with pinned_to(agent.id):
+        written = await model.write(prompt, max_tokens=min(wanted, most))
     return Aside(written.text, EndedTurn(0, 1, "message_sent", written.usage, None))
 
 

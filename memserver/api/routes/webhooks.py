@@ -42,7 +42,7 @@ async def create_webhook(
     """Register a webhook, which from now on hears of all the tenant's events of these kinds.
 
     Each is a signed POST of JSON (Standard Webhooks), sent again with the same `webhook-id` until it is answered by 2xx, eight
-    times within about half an hour. The `secret` is in this answer only.
+    times within about half an hour. One that answers 410 Gone is disabled. The `secret` is in this answer only.
     """
     check_url(new.url, services.networks)
     secret = new.secret or new_secret()

@@ -1,6 +1,6 @@
 """Bodies of requests for agents and timers; what texts, names and times of all requests have to be."""
 
-from datetime import UTC, datetime
+import re
 from typing import Annotated, Any, ClassVar, Self
 from uuid import UUID
 
@@ -8,27 +8,23 @@ from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     StringConstraints,
     model_validator,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+from typing_extensions import override
 
 from memserver.agent.options import AgentOptionsIn
 from memserver.errors import InvalidInput
 from memserver.memory.attachments import MOST_SECTIONS
+from memserver.memory.dates import storable
 from memserver.memory.working_context import DEFAULT_LIMIT
 from memserver.text import MOST_METADATA, is_within
-
-
-def _storable(moment: datetime) -> datetime:
-    if not _EARLIEST <= moment <= _LATEST:
-        raise ValueError("the year must be from 1 to 9999, with a day to spare at both ends")
-    return moment
-
-
-_EARLIEST = datetime(1, 1, 2, tzinfo=UTC)
-_LATEST = datetime(9999, 12, 30, tzinfo=UTC)
 
 
 def small_metadata(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -60,7 +56,17 @@ CharacterLimit = Annotated[
     int, Field(ge=1, le=100_000, description="Characters, that is Unicode code points.")
 ]
 SectionDescription = Annotated[str, StringConstraints(max_length=1000)]
-Moment = Annotated[AwareDatetime, AfterValidator(_storable)]
+
+
+def _written(moment: object) -> object:
+    """A time as it is documented. pydantic takes a number as well, for seconds or milliseconds by its size."""
+    if isinstance(moment, int | float) or (isinstance(moment, str) and _NUMBER.fullmatch(moment)):
+        raise ValueError("write it as YYYY-MM-DDTHH:MM:SS+00:00")
+    return moment
+
+
+_NUMBER = re.compile(r"\s*[-+]?\d+(\.\d*)?\s*")
+Moment = Annotated[AwareDatetime, BeforeValidator(_written), AfterValidator(storable)]
 """A time with its zone, which Postgres and Python both have wherever it is shown."""
 LongText = Annotated[str, StringConstraints(max_length=1_000_000)]
 Language = Annotated[
@@ -84,6 +90,20 @@ class Change(RequestBody):
     """Base of changes: what is left out stays."""
 
     nullable: ClassVar[frozenset[str]] = frozenset()
+
+    @override
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The document says which can be null, too: in Python null stands for all that is left out."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, field in schema["properties"].items():
+            if name not in cls.nullable:
+                kinds = [kind for kind in field.pop("anyOf", ()) if kind != {"type": "null"}]
+                field.pop("default", None)
+                field.update(kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})
+        return schema
 
     def values(self) -> dict[str, Any]:
         """What is changed. Raises InvalidInput: it is null, and can't be."""

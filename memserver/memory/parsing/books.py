@@ -7,6 +7,7 @@ import re
 import zipfile
 import zlib
 from itertools import groupby
+from typing import Any
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -140,30 +141,51 @@ def _cells(line: str) -> int:
     return line.count("|") if line.rstrip().endswith("|") else 0
 
 
+_PICTURES = {"png", "jpeg", "svg"}
+"""Keys of a notebook's output of version 3."""
+
+
 def parse_notebook(source: SourceFile) -> Parsed:
-    """The texts of a notebook, its code and what this printed; no pictures."""
+    """The texts of a notebook, its code and what came of it; no pictures."""
     try:
         value = json.loads(decode(source.content, source.charset).text)
         sheets = value.get("worksheets") or [value]  # of version 3
-        parts = [_cell(cell) for sheet in sheets for cell in sheet["cells"]]
+        cells = [cell for sheet in sheets for cell in sheet["cells"]]
+        parts = [_cell(cell) for cell in cells]
+        pictures = sum(map(_pictures, cells))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DocumentCorrupt(f"The notebook is damaged: {error}.") from error
     text = plain("\n\n".join(filter(None, parts)))
-    return Parsed(text, markdown_sections(text))
+    warnings = [f"Pictures that the code drew were left out: {pictures}."] if pictures else []
+    return Parsed(text, markdown_sections(text), warnings=warnings)
 
 
-def _cell(cell: dict[str, object]) -> str:
+def _cell(cell: dict[str, Any]) -> str:
     text = _joined(cell.get("source", cell.get("input", "")))
     if cell.get("cell_type") == "heading":
         return f"{'#' * int(str(cell.get('level', 1)))} {text}"
     if cell.get("cell_type") != "code":
         return text
-    outputs = cell.get("outputs") or []
-    assert isinstance(outputs, list)
-    printed = [
-        _joined(each.get("text") or each.get("data", {}).get("text/plain", "")) for each in outputs
-    ]
-    return "\n\n".join(f"```\n{part}\n```" for part in (text, *printed) if part.strip())
+    parts = [text, *map(_output, _outputs(cell))]
+    return "\n\n".join(f"```\n{part}\n```" for part in parts if part.strip())
+
+
+def _outputs(cell: dict[str, Any]) -> list[dict[str, Any]]:
+    return [each for each in cell.get("outputs") or [] if isinstance(each, dict)]
+
+
+def _output(output: dict[str, Any]) -> str:
+    """What code printed, returned or failed with, as text."""
+    if output.get("output_type") in {"error", "pyerr"}:
+        return f"{output.get('ename')}: {output.get('evalue')}"
+    return _joined(output.get("text") or output.get("data", {}).get("text/plain", ""))
+
+
+def _pictures(cell: dict[str, Any]) -> int:
+    shown = [each.get("data") or each for each in _outputs(cell)]  # the latter in version 3
+    return sum(
+        any(str(kind).startswith("image/") or kind in _PICTURES for kind in each) for each in shown
+    )
 
 
 def _joined(lines: object) -> str:

@@ -38,6 +38,10 @@ _BINARY = {
     b"\x28\xb5\x2f\xfd": ("a Zstandard archive", _UNPACK),
     b"Rar!\x1a\x07": ("a RAR archive", _UNPACK),
     b"7z\xbc\xaf": ("a 7z archive", _UNPACK),
+    b"\x78\x9f\x3e\x22": (
+        "Outlook's winmail.dat",
+        "Send the files that are in it, or the mail as it was saved by Outlook.",
+    ),
     b"\x7fELF": ("a program", _SEND),
     b"%!PS-Adobe": ("a PostScript file", "Convert it to PDF."),
 }

@@ -24,6 +24,8 @@ from memserver.memory.parsing.parse import parse
 
 _HEADERS = ("Subject", "From", "To", "Cc", "Date")
 _MBOX = re.compile(rb"(?:\A|\n\r?\n)From [^\n]*\n")
+_QUOTED = re.compile(rb"^>(?=>*From )", re.MULTILINE)
+"""What a mailbox puts before a line that would begin the next message."""
 _MOST_PARTS = 500
 _DEEPEST = 5  # messages within messages
 _SIGNATURES = {"application/pgp-signature", "application/pkcs7-signature"}
@@ -43,7 +45,9 @@ _BROKEN = (
 def parse_email(source: SourceFile) -> Parsed:
     """A message, or all of a mailbox; the subject is the heading, an attachment's name one below it."""
     content = source.content.lstrip()
-    messages = _MBOX.split(content)[1:] if content.startswith(b"From ") else [content]
+    messages = [content]
+    if content.startswith(b"From "):
+        messages = [_QUOTED.sub(b"", message) for message in _MBOX.split(content)[1:]]
     reader = _Reader(TextBuilder(source.language), source)
     for message in messages:
         reader.read(_parsed(message), ())

@@ -19,6 +19,7 @@ from memserver.errors import DocumentCorrupt
 from memserver.memory.parsing.base import Parsed, SourceFile, TextSection, plain
 from memserver.memory.parsing.encoding import decode
 from memserver.memory.parsing.front_matter import split_front_matter
+from memserver.memory.parsing.html_tables import level_tables
 from memserver.memory.parsing.web_page import page_metadata, remove_boilerplate
 
 _NOT_TEXT = (
@@ -34,6 +35,7 @@ _NOT_TEXT = (
     "button",
 )
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
+_FORMULAS = "Formulas were left out."
 _BLANK_LINES = re.compile(r"\n[ \t]*\n\s*\n")
 
 
@@ -61,13 +63,19 @@ def parse_html(source: SourceFile) -> Parsed:
 
 
 def parse_docx(source: SourceFile) -> Parsed:
-    """A Word document's text with its headings, lists and tables; images are left out."""
+    """A Word document's text with its headings, lists, tables, notes and comments; images are left out."""
     try:
-        made = mammoth.convert_to_html(io.BytesIO(source.content), convert_image=lambda _: [])
+        made = mammoth.convert_to_html(
+            io.BytesIO(source.content),
+            convert_image=lambda _: [],
+            style_map="comment-reference => sup",
+        )
     except (BadZipFile, KeyError, ExpatError, zlib.error) as error:
         raise DocumentCorrupt(f"The DOCX file is damaged: {error}.") from error
     text = plain(html_to_markdown(made.value))
-    return Parsed(text, markdown_sections(text))
+    has_formulas = any("}oMath" in message.message for message in made.messages)
+    warnings = [_FORMULAS] if has_formulas else []
+    return Parsed(text, markdown_sections(text), warnings=warnings)
 
 
 def html_to_markdown(content: str) -> str:
@@ -79,6 +87,9 @@ def _soup_to_markdown(soup: BeautifulSoup, title: str) -> str:
     """The text that a page shows, as Markdown; its title first, unless a heading says the same."""
     for element in soup(_NOT_TEXT):
         element.decompose()
+    for summary in soup("summary"):  # above what it can hide
+        summary.name = "p"
+    level_tables(soup)
     for instruction in soup.find_all(string=lambda text: isinstance(text, ProcessingInstruction)):
         instruction.extract()
     text = MarkdownConverter(

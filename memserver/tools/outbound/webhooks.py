@@ -29,7 +29,12 @@ _MOST_BYTES = 1_000_000
 """Of an answer; what is beyond is not read."""
 _TOLD = 500
 _AGAIN = frozenset({408, 429})
+_GONE = 410
 _KEPT_METHOD = frozenset({307, 308})
+
+
+class WebhookGone(ToolError):
+    """It answered 410: nothing is to be sent to it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,7 @@ class WebhookSender:
 
         Raises:
             ToolError: it failed; the message says why.
+            WebhookGone: it answered 410.
         """
         for tried in range(delivery.retries + 1):
             try:
@@ -141,7 +147,7 @@ async def _read_limited(stream: aiohttp.StreamReader) -> bytes:
 def _text(answer: _Answer) -> str:
     """What the webhook says: JSON, or any text."""
     if not 200 <= answer.status < 300:
-        raise ToolError(_failure(answer))
+        raise (WebhookGone if answer.status == _GONE else ToolError)(_failure(answer))
     try:
         text = answer.content.decode()
     except UnicodeDecodeError as error:

@@ -143,3 +143,21 @@ async def test_who_counts_may_change_in_an_agents_life_without_overflow_or_false
                 assert before <= capacity
     assert model.refused == 0
     assert 0.55 * capacity <= before <= capacity
+
+
+async def test_a_window_below_the_models_keeps_256_tokens_free_and_a_reply_may_have_what_the_prompt_leaves(
+    database: OneDatabase,
+) -> None:
+    with endpoint(answer, context_window=8192) as model:
+        async with serving_over_http(database, model.url, llm_max_output_tokens=1100) as server:
+            reserved = []
+            for window in (2048, 8000, None):
+                agent = await server.create_agent(options={"context_window": window})
+                await server.say(agent, "Hello, how are you?")
+                reserved.append((await server.get(f"{agent}/context"))["reserved"])
+                [[prompt]] = server.rows(
+                    "SELECT prompt_tokens FROM turns WHERE agent_id = %s", agent
+                )
+                free = (window or 8192) - prompt
+                assert reserved[-1] <= model.limits[-1] <= min(1100, free)
+    assert reserved == [256, 1100 - 192, 1100]

@@ -1,7 +1,8 @@
 """What schemathesis can't find out from the document: ids of things that there are. It loads this by its name.
 
 A case that names a thing by an id that could be one mostly gets one that is, so that routes do their work. What
-deletes goes to another tenant's things: they are there for the first time, and what the rest uses stays.
+deletes goes to another tenant's things: they are there for the first time, and what the rest uses stays. In a chain
+of requests what an earlier one made is used, and deleted, by the later ones.
 """
 
 import json
@@ -14,6 +15,14 @@ import schemathesis
 
 THINGS = json.loads(Path(os.environ["THINGS"]).read_text(encoding="utf-8"))
 """`used` and `deleted`: each with the `headers` of a key, and the `ids` by route."""
+WITHIN = {"turn", "section", "position", "label"}
+"""Parameters that name a thing only within another one."""
+USED = {
+    value
+    for ids in THINGS["used"]["ids"].values()
+    for name, value in ids.items()
+    if name not in WITHIN
+}
 NAMES = {"section", "name", "turn", "tenant", "model", "response_id", "call_id"}
 """Parameters that are no UUIDs."""
 LONGEST_QUERY = 5000
@@ -25,9 +34,12 @@ EVERY = 4
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     """Put ids into the case."""
     route = f"{case.method.upper()} {case.operation.path}"
-    things = THINGS["deleted" if case.method.upper() == "DELETE" else "used"]
+    linked = _linked(case)
+    things = THINGS["deleted" if case.method.upper() == "DELETE" and not linked else "used"]
     for name, value in things["headers"].items():
         case.headers[name] = value
+    if linked:
+        return
     ids = things["ids"].get(route, {})
     made_up = json.dumps([case.path_parameters, case.query, str(case.body)], default=str)
     if sum(made_up.encode()) % EVERY == 0:
@@ -45,6 +57,15 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
 def filter_query(context: Any, query: dict[str, Any] | None) -> bool:
     """Leave out what is no HTTP to uvicorn, which answers in its own words: a request line of 64 KiB."""
     return len(str(query)) < LONGEST_QUERY
+
+
+def _linked(case: Any) -> bool:
+    """Whether it names what an earlier answer of its chain named, and not what all cases use."""
+    if case.meta is None or case.meta.phase.name != "stateful":
+        return False
+    taken = case._override
+    named = [*taken.path_parameters.values(), *taken.query.values()]
+    return bool(named) and not USED.intersection(map(str, named))
 
 
 def _is_id(value: object) -> bool:

@@ -36,7 +36,7 @@ IDS_OF_OTHERS = {
 TIMES = {
     *("created_at", "updated_at", "started_at", "finished_at"),
     *("expires_at", "revoked_at", "last_used_at", "listed_at", "at"),
-    *("delivered_at", "waiting_since"),
+    *("delivered_at", "disabled_at", "waiting_since"),
 }
 VERB_FIRST = re.compile(r"[a-z]+(_[a-z]+)+")
 

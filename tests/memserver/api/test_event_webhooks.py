@@ -15,6 +15,7 @@ from tests.support.server import OneDatabase, Server, serving
 
 HERE = "127.0.0.1/32"
 ALL = ["turn.ended", "approval.waiting", "document.ready", "document.failed"]
+QUEUED = "SELECT count(*) FROM procrastinate_jobs WHERE task_name = 'deliver_event'"
 APPEND = Call("working_context_append", {"section": "human", "content": "x"})
 
 
@@ -114,16 +115,60 @@ async def test_an_event_that_is_not_taken_comes_again_under_the_same_id_and_the_
         await server.say(await server.create_agent(), "hello")
         await server.run_jobs()
         taken = (await server.http.get("/v1/webhooks")).json()["items"]
-        receiver.statuses[:] = [410] * 8
+        receiver.statuses[:] = [404] * 8
         await server.say(await server.create_agent(), "hello")
         await server.run_jobs()
         refused = (await server.http.get(f"/v1/webhooks/{made['id']}")).json()
         failed = server.rows("SELECT count(*) FROM procrastinate_jobs WHERE status = 'failed'")
     ids = [headers["webhook-id"] for _, headers, _ in receiver.got]
     assert [ids.count(each) for each in dict.fromkeys(ids)] == [3, 8]
-    assert (taken[0]["error"], refused["error"]) == (None, "The webhook answered 410.")
+    assert (taken[0]["error"], refused["error"]) == (None, "The webhook answered 404.")
     assert refused["delivered_at"] == taken[0]["delivered_at"]
     assert failed == [(1,)]
+
+
+async def test_a_webhook_that_is_gone_is_disabled_and_hears_of_nothing_more(
+    database: OneDatabase, current: Current, served: str
+) -> None:
+    current.app = receiver = Receiver(204, 410)
+    model = ScriptedModel([say("hi")] * 4)
+    async with serving(database, model, tool_networks=HERE) as server:
+        made = await register(server, f"{served}/mine", ["turn.ended"])
+        other = await register(server, f"{served}/other", ["turn.ended"])
+        agent = await server.create_agent()
+        await server.say(agent, "hello")
+        await server.run_jobs()
+        [gone_path] = [path for path, _, _ in receiver.got[1:2]]
+        await server.say(agent, "hello")
+        queued = server.rows(QUEUED)
+        await server.run_jobs()
+        listed = (await server.http.get("/v1/webhooks")).json()["items"]
+    gone_id, kept_id = (made["id"], other["id"])
+    if gone_path.endswith("other"):
+        gone_id, kept_id = kept_id, gone_id
+    by_id = {each["id"]: each for each in listed}
+    assert made["disabled_at"] is None
+    assert by_id[gone_id]["disabled_at"] is not None
+    assert by_id[gone_id]["error"] == "The webhook answered 410."
+    assert by_id[kept_id]["disabled_at"] is None
+    assert queued == [(1,)]
+    assert [path == gone_path for path, _, _ in receiver.got] == [False, True, False]
+
+
+async def test_what_was_queued_for_a_webhook_before_it_was_gone_is_dropped(
+    database: OneDatabase, current: Current, served: str
+) -> None:
+    current.app = receiver = Receiver(410)
+    async with serving(
+        database, ScriptedModel([say("hi"), say("hi")]), tool_networks=HERE
+    ) as server:
+        await register(server, f"{served}/mine", ["turn.ended"])
+        agent = await server.create_agent()
+        await server.say(agent, "one")
+        await server.say(agent, "two")
+        await server.run_jobs()
+        left = server.rows(QUEUED)
+    assert (len(receiver.got), left) == (1, [(0,)])
 
 
 async def test_nothing_is_queued_where_no_webhook_is_registered_any_more_and_no_private_address_taken(

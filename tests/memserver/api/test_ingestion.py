@@ -11,6 +11,7 @@ from memserver.memory import documents as ingestion
 from memserver.storage.jobs import JobRun
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
+from tests.support.deaf import deaf
 from tests.support.documents import LONG, MARKDOWN, ingest, passages, post, state
 from tests.support.server import OneDatabase, serving
 
@@ -61,6 +62,27 @@ async def test_a_cancelled_document_stops_and_can_continue_where_it_stood(
     assert [item["metadata"]["chunk"] for item in stored] == list(range(1, len(stored) + 1))
     assert stored[: len(kept)] == kept
     assert late.status_code == over.status_code == 409
+
+
+async def test_a_job_of_a_cancelled_document_ends_though_its_embedder_lost_the_cancellation(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH", 3)
+    heard: list[str] = []
+
+    async def cancel_then_hang(batch: int) -> None:
+        if batch == 3:
+            await server.http.post(f"/v1/documents/{document['id']}/cancel")
+        elif batch == 4:
+            await deaf(heard)
+
+    embedder = Watched(cancel_then_hang)
+    async with serving(database, ScriptedModel(), embedder=embedder, chunk_tokens=32) as server:
+        agent = await server.create_agent()
+        document = await post(server, f"agents/{agent}", LONG)
+        async with asyncio.timeout(60):
+            await server.run_jobs()
+    assert heard == ["cancelled", "cancelled"]
 
 
 async def test_a_document_that_is_deleted_while_it_is_taken_in_leaves_nothing(

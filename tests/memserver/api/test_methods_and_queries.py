@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from memserver.testing.scripted import ScriptedModel, say
+from tests.memserver.api.openapi import resolved
 from tests.memserver.api.walk import Naming, operations
 from tests.support.server import OneDatabase, serving
 
@@ -128,3 +129,27 @@ async def test_options_and_a_wrong_method_name_all_that_a_path_takes(database: O
                 assert set(wrong.headers["Allow"].split(", ")) == allowed, path
         assert (await server.http.options("/v1/nothing", headers=key)).status_code == 404
         assert json.loads((await server.http.options("/v1/nothing")).text)["error"]["code"]
+
+
+async def test_a_change_takes_null_where_the_document_says_so_and_nowhere_else(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        document = server.app.openapi()
+        seen = 0
+        for operation in operations(document):
+            if operation.method != "patch":
+                continue
+            schema = operation.spec["requestBody"]["content"]["application/json"]["schema"]
+            schema = resolved(schema, document)
+            if "text" in schema.get("required", ()):
+                continue
+            for field, about in schema["properties"].items():
+                kinds = about.get("anyOf", [about])
+                answer = await server.http.patch(
+                    operation.path.format_map(Naming()), json={field: None}
+                )
+                refused = answer.status_code == 422
+                assert refused != ({"type": "null"} in kinds), (operation.name, field, answer.text)
+                seen += 1
+    assert seen > 15

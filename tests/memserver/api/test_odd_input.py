@@ -69,6 +69,48 @@ async def test_odd_filters_places_and_times_are_invalid_input(database: OneDatab
         assert await statuses("POST", "/messages/import", *past) == [422, 422]
 
 
+@pytest.mark.parametrize("moment", [0, 4102444800, 1.5, "4102444800", True])
+async def test_a_time_that_is_a_number_is_refused(database: OneDatabase, moment: object) -> None:
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        passage = {"text": "x", "expires_at": moment}
+        answer = await server.http.post(
+            f"/v1/agents/{agent}/archival", json={"passages": [passage]}
+        )
+    assert answer.status_code == 422
+    assert "passages.0.expires_at" in answer.json()["error"]["message"]
+
+
+async def test_a_zone_of_most_of_a_day_is_one_wherever_a_time_is_taken(
+    database: OneDatabase,
+) -> None:
+    west, east = "2026-02-07T03:14:06-20:49", "2026-02-08T20:52:06+20:49"
+    same = "2026-02-08T00:03:06Z"
+    async with serving(database, ScriptedModel()) as server:
+        agent = await server.create_agent()
+        url = f"/v1/agents/{agent}"
+        stored = await server.http.post(
+            f"{url}/archival",
+            json={"passages": [{"text": "x", "created_at": each} for each in (west, east)]},
+        )
+        shown = [each["created_at"] for each in stored.json()["items"]]
+        dates = {"start_date": east, "end_date": west}
+        listed = await server.get(f"{agent}/archival", **dates)
+        recalled = await server.http.get(f"{url}/recall/search", params={"query": "x", **dates})
+        imported = await server.http.post(
+            f"{url}/messages/import",
+            json={"messages": [{"role": "user", "text": "x", "created_at": west}]},
+        )
+        key = await server.http.post(
+            "/v1/keys", json={"name": "a", "scopes": ["admin"], "expires_at": "2099" + west[4:]}
+        )
+    assert shown == [same, same]
+    assert len(listed["items"]) == 2
+    assert recalled.status_code == 200, recalled.text
+    assert imported.status_code == 200, imported.text
+    assert key.json()["expires_at"] == "2099" + same[4:]
+
+
 async def test_times_next_to_the_ends_of_the_calendar_are_kept(database: OneDatabase) -> None:
     times = ["0001-01-02T00:00:00Z", "9999-12-30T00:00:00Z"]
     async with serving(database, ScriptedModel()) as server:

@@ -14,6 +14,7 @@ from memserver.errors import ModelUnavailable
 from memserver.storage.database import Database
 from memserver.storage.job_runner import MOST_ATTEMPTS, JobRunner
 from memserver.storage.jobs import Handler, Job, JobRun, defer
+from tests.support.deaf import deaf
 from tests.support.server import OneDatabase
 
 LEASE = 0.5
@@ -221,6 +222,22 @@ async def test_a_job_that_kills_its_workers_is_given_up(database: OneDatabase) -
                     connection.commit()
                     await tx.execute("SELECT retry_stalled_jobs(1, %s)", [MOST_ATTEMPTS])
     assert stored(database) == [("failed", MOST_ATTEMPTS)]
+
+
+async def test_nothing_of_a_runner_is_left_when_it_ends_though_a_cancellation_was_lost(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    looking = asyncio.Event()
+
+    async def take_over(self: JobRunner) -> None:
+        looking.set()
+        await deaf(heard)
+
+    monkeypatch.setattr(JobRunner, "_take_over", take_over)
+    async with asyncio.timeout(60), runner(database, Recorder(), at_once=1):
+        await looking.wait()
+    assert heard == ["cancelled", "cancelled"]
 
 
 async def test_jobs_continue_when_the_database_cuts_all_connections(database: OneDatabase) -> None:

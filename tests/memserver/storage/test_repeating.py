@@ -3,17 +3,7 @@
 import asyncio
 
 from memserver.storage.repeating import end, run_beside
-
-
-async def deaf(heard: list[str]) -> None:
-    """Takes its first cancellation for an error, as a connection does that is closed at that moment."""
-    while True:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            heard.append("cancelled")
-            if len(heard) > 1:
-                raise
+from tests.support.deaf import deaf
 
 
 async def test_work_that_lost_its_cancellation_is_cancelled_again_when_the_block_ends() -> None:

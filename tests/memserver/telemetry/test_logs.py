@@ -64,6 +64,28 @@ async def test_lines_of_two_turns_that_one_task_serves_have_each_its_own_request
     assert {(each["method"], each["status"]) for each in posts} == {("POST", 200)}
 
 
+async def test_a_turn_that_another_process_serves_has_the_id_of_the_request_that_posted_it(
+    database: OneDatabase,
+) -> None:
+    held = Held("{}", asyncio.Event())
+    busy = ScriptedModel([held, say("one"), "{}", say("two")])
+    async with (
+        serving(database, busy) as serves,
+        serving(database, ScriptedModel()) as takes,
+    ):
+        agent = await serves.create_agent()
+        with logged("json") as log:
+            first = asyncio.create_task(serves.say(agent, "hello", **{"X-Request-Id": "a"}))
+            await held.reached.wait()
+            second = asyncio.create_task(takes.say(agent, "hello", **{"X-Request-Id": "b"}))
+            await eventually(lambda: serves.rows("SELECT 1 FROM turns WHERE turn = 2"))
+            held.release.set()
+            await asyncio.gather(first, second)
+    lines = [json.loads(line) for line in log.getvalue().splitlines()]
+    found = [(each["message"][:7], each["request_id"], each["turn"]) for each in lines]
+    assert found == [("Invalid", "a", 1), ("Invalid", "b", 2)]
+
+
 async def test_a_request_without_a_usable_id_gets_one_and_without_the_setting_no_line(
     database: OneDatabase,
 ) -> None:
