@@ -46,6 +46,7 @@ ELSEWHERE = {
     "embedding_models": "reference: a row for each model",
     "idempotency_keys": "distributed by tenant alone: nothing is joined to it",
     "mcp_servers": "reference: few, joined to tools",
+    "memserver_compatibility": "local: one row",
     "memserver_migrations": "local: one row",
     "pictures": "distributed by tenant alone: found by its digest, or object storage",
     "procrastinate_events": "local: the jobs' own database",
