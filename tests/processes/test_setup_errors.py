@@ -143,6 +143,7 @@ def test_a_database_that_a_newer_version_has_migrated(
 ) -> None:
     with psycopg.connect(database.owner) as connection:
         connection.execute("UPDATE memserver_migrations SET version_num = '9999'")
+        connection.execute("UPDATE memserver_compatibility SET oldest = '9999'")
     settings = settings_for(NOBODY, database_url=database.owner, port=0)
     done = command(folder, settings, arguments)
     assert_reported(done, "schema is 9999, newer than this memserver's", "restore the backup")
@@ -153,5 +154,6 @@ def test_the_doctor_does_not_advise_to_migrate_a_database_that_is_newer(
 ) -> None:
     with psycopg.connect(database.owner) as connection:
         connection.execute("UPDATE memserver_migrations SET version_num = '9999'")
+        connection.execute("UPDATE memserver_compatibility SET oldest = '9999'")
     *_, migrations = examine_database(database.owner, database.app)
     assert (migrations.well, migrations.remedy) == (False, NEWER)
