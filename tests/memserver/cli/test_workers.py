@@ -49,21 +49,27 @@ def look(workers: Workers, times: int = 1) -> list[int | None]:
 
 
 def see_start(workers: Workers) -> list[int]:
-    """Have both started, and seen to have."""
+    """Have both started and seen to have, with an answer that the next look finds."""
     for process in workers.processes:
         assert process.wait_until_ready(WITHIN)
-    look(workers)
-    for process in workers.processes:
-        assert process.parent_conn.poll(WITHIN)
-    look(workers)
+    for _ in range(2):
+        look(workers)
+        for process in workers.processes:
+            assert process.parent_conn.poll(WITHIN)
     return [process.pid or 0 for process in workers.processes]
+
+
+def stop(pid: int) -> None:
+    """Have a worker stand still, so that it can't answer what it is asked from now on."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
 
 
 def test_a_worker_that_dies_before_it_has_answered_is_replaced_at_the_next_look(
     workers: Workers,
 ) -> None:
     first, second = see_start(workers)
-    os.kill(first, signal.SIGSTOP)  # so that it can't answer what it is asked
+    stop(first)
     assert look(workers, 2) == [first, second]
     os.kill(first, signal.SIGKILL)
     workers.processes[0].process.join(WITHIN)
@@ -77,7 +83,7 @@ def test_a_worker_that_hangs_is_replaced_after_its_time_and_one_that_starts_gets
 ) -> None:
     first, second = see_start(workers)
     for pid in (first, second):
-        os.kill(pid, signal.SIGSTOP)
+        stop(pid)
     left = [looked for looked in range(1, 2 * LOOKS_TO_ANSWER) if look(workers) == [first, second]]
     assert len(left) == LOOKS_TO_ANSWER
     # Two new ones by now, which can't have started in no time.
