@@ -95,7 +95,7 @@ class Worker:
     def drain(self) -> None:
         """Begin no turn any more: other processes take up what waits. Those that run have a while to end.
 
-        Then whoever waits for one is sent away.
+        Callers that wait for one are then sent away.
         """
         self._draining = True
         stop = partial(self._deps.events.stop, stopping())

@@ -62,7 +62,7 @@ class Fleet:
         pins: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make it of URLs, each with the address that stands for it; without `pins` whoever is least busy is next."""
+        """Make it of URLs, each with the address that stands for it; without `pins` the least busy one is next."""
         self.engines = tuple(Engine(url, address, clock) for url, address in engines)
         self.disagreement = ""
         """What the engines' lists of models differ in, for people; empty while they agree."""

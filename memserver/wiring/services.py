@@ -357,8 +357,7 @@ def job_handlers(
         deps.database,
         deps.archival,
         embeds=settings.embed_messages,
-        # Where jobs don't run by themselves, whoever runs them wants them done.
-        quiet=settings.index_after_seconds if settings.jobs_at_once else 0,
+        quiet=settings.index_after_seconds if settings.jobs_at_once else 0,  # else run by hand
     )
     return {
         COMPACT: CompactionJob(deps).run,

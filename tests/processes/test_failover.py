@@ -1,4 +1,4 @@
-"""A standby takes over under load: what was acknowledged is there once, and all goes on by itself."""
+"""A standby takes over under load: what was acknowledged is there once, and nothing has to be done by hand."""
 
 import asyncio
 import signal
