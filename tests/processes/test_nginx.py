@@ -1,7 +1,6 @@
 """Streams through nginx, as Debian has it, while the model thinks for longer than nginx waits for an answer."""
 
 import asyncio
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -9,48 +8,32 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from memserver.testing.scripted import ScriptedModel, say
 from tests.support.client import served
+from tests.support.nginx import needs_nginx, started_by
 from tests.support.nightly import NIGHTLY
 from tests.support.once_held import OnceHeld
 from tests.support.server import OneDatabase
 from tests.support.servers import free_port, wait_for
 
-NGINX = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
 TIMEOUT, PING_SECONDS, PINGS = ("60s", 15.0, 5) if NIGHTLY else ("2s", 0.25, 12)
 """nginx's own time limit, our own interval, and a model that takes 75 s; all shorter by day."""
-CONFIGURATION = """
-daemon off;
-pid {folder}/pid;
-error_log stderr;
-events {{}}
-http {{
-    access_log off;
-    client_body_temp_path {folder}/body;
-    proxy_temp_path {folder}/proxy;
-    fastcgi_temp_path {folder}/fastcgi;
-    uwsgi_temp_path {folder}/uwsgi;
-    scgi_temp_path {folder}/scgi;
+SERVER = """
     server {{
         listen 127.0.0.1:{port};
         location / {{ proxy_pass {url}; proxy_read_timeout {timeout}; }}
     }}
-}}
 """
 
-pytestmark = pytest.mark.skipif(NGINX is None, reason="nginx isn't installed")
+pytestmark = needs_nginx
 
 
 @contextmanager
 def nginx(folder: Path, url: str) -> Iterator[str]:
     """The address of an nginx in front of another one."""
     port = free_port()
-    file = folder / "nginx.conf"
-    text = CONFIGURATION.format(folder=folder, port=port, url=url, timeout=TIMEOUT)
-    file.write_text(text, encoding="utf-8")
-    command = [str(NGINX), "-p", str(folder), "-e", "stderr", "-c", str(file)]
+    command = started_by(folder, SERVER.format(port=port, url=url, timeout=TIMEOUT))
 
     def listens() -> bool:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port)):

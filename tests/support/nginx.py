@@ -27,7 +27,7 @@ http {{
     fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
-    include {folder}/memserver.conf;
+    {servers}
 }}
 """
 """What nginx's image has around the files of conf.d, as far as it matters."""
@@ -39,10 +39,16 @@ def configured(folder: Path, variables: dict[str, str]) -> list[str]:
         r"\$\{(\w+)\}", lambda found: variables[found[1]], TEMPLATE.read_text(encoding="utf-8")
     )
     (folder / "memserver.conf").write_text(text, encoding="utf-8")
-    (folder / "nginx.conf").write_text(_MAIN.format(folder=folder), encoding="utf-8")
-    command = [str(PROGRAM), "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
+    command = started_by(folder, f"include {folder}/memserver.conf;")
     subprocess.run([*command, "-t"], check=True)
     return command
+
+
+def started_by(folder: Path, servers: str) -> list[str]:
+    """The command of nginx with these blocks of servers."""
+    file = folder / "nginx.conf"
+    file.write_text(_MAIN.format(folder=folder, servers=servers), encoding="utf-8")
+    return [str(PROGRAM), "-p", str(folder), "-e", "stderr", "-c", str(file)]
 
 
 @contextmanager
