@@ -49,9 +49,7 @@ async def _tenant(request: Request) -> str:
     return _caller_of(request).tenant
 
 
-async def _begin(
-    request: Request,
-) -> Callable[[], AbstractAsyncContextManager[Transaction]]:
+async def _begin(request: Request) -> Callable[[], AbstractAsyncContextManager[Transaction]]:
     services, tenant = await _services(request), await _tenant(request)
     return lambda: services.database.tenant(tenant)
 
@@ -142,10 +140,7 @@ class Listing:
         return found[:limit], cursor(found[limit - 1]) if len(found) > limit else None
 
     def page(
-        self,
-        kind: type[Page[Shown, Place]],
-        found: Sequence[Item],
-        cursor: Callable[[Item], Place],
+        self, kind: type[Page[Shown, Place]], found: Sequence[Item], cursor: Callable[[Item], Place]
     ) -> Page[Shown, Place]:
         """The page as it is answered, of those that were read."""
         items, more = self.split(found, cursor)

@@ -111,8 +111,7 @@ def score_tables(runs: Sequence[ReportContent]) -> list[ScoreTable]:
         frame = Frame(0.0, max(highest, 1.0) if highest <= 1 else highest, 0.0, 1.0, 200.0, 16.0)
         tables.append(
             ScoreTable(
-                score,
-                [(name, [_interval(each, frame) for each in found]) for name, found in rows],
+                score, [(name, [_interval(each, frame) for each in found]) for name, found in rows]
             )
         )
     return tables

@@ -109,10 +109,7 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # typer reads it
         [
             inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=default,
-                annotation=hints[name],
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name]
             )
             for name, default in defaults.items()
         ]

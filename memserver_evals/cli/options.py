@@ -87,8 +87,7 @@ class RunOptions:
     )
     workers: Annotated[int, typer.Option(min=1, help="Of a Ray cluster.")] = 2
     mode: Annotated[
-        Mode,
-        typer.Option(help="memserver gets the sessions (import) or takes part in them (act)."),
+        Mode, typer.Option(help="memserver gets the sessions (import) or takes part in them (act).")
     ] = "import"
     reply_mode: Annotated[
         Literal["tools", "chat"],

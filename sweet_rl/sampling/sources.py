@@ -105,9 +105,7 @@ class TransformersSource(SamplingSource):
     @override
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
-        from sweet_rl.sampling.transformers_sampler import (  # noqa: PLC0415 - torch is heavy
-            TransformersSampler,
-        )
+        from sweet_rl.sampling.transformers_sampler import TransformersSampler  # noqa: PLC0415 - torch is heavy
 
         sampler = TransformersSampler(self.base, adapter)
         try:

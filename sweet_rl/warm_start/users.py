@@ -13,16 +13,7 @@ from random import Random
 from typing import TypeVar
 
 from sweet_rl.warm_start import intents
-from sweet_rl.warm_start.facts import (
-    MONTHS,
-    Fact,
-    Kind,
-    draw,
-    dressed,
-    lasting,
-    new_fact,
-    passing,
-)
+from sweet_rl.warm_start.facts import MONTHS, Fact, Kind, draw, dressed, lasting, new_fact, passing
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.wordings import read_data
 

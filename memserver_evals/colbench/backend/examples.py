@@ -32,10 +32,7 @@ def load_backend(path: Path) -> tuple[BackendExample, ...]:
     """The tasks of a file: JSON Lines or a list, with the published names of the fields. Raises InvalidInput."""
     return tuple(
         BackendExample(
-            name,
-            record.problem_description,
-            record.ground_truth,
-            tuple(record.test_cases.values()),
+            name, record.problem_description, record.ground_truth, tuple(record.test_cases.values())
         )
         for name, record in read_named(path, _Record, "backend").items()
     )
