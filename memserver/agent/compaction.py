@@ -40,18 +40,10 @@ async def evict(
     deadline: Deadline,
     lease: Lease | None = None,
 ) -> MemoryChanged | None:
-    """Evict once, at the point where the queue first overflowed.
+    """Evict once, at the point where the queue, of two entries at least, first overflowed.
 
-    Args:
-        deps: of the server.
-        view: whose queue, where it starts, and the summary of what lies before it.
-        queue: at least two entries.
-        budget: of the prompt.
-        deadline: when the summary has to be there.
-        lease: the turn's that evicts, if one does.
-
-    Returns:
-        The event; None if nothing was changed, since the queue is another one by now.
+    Returns the event; None if nothing was changed, since the queue is another one by now. `lease`: the turn's that evicts,
+    if one does.
 
     Raises:
         LeaseLost: another worker serves the agent; nothing was changed.

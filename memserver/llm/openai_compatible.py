@@ -95,12 +95,8 @@ class OpenAICompatible(ChatModel):
     ) -> None:
         """Make it; nothing is asked yet.
 
-        Args:
-            endpoint: where it is.
-            options: which model, and how it is used.
-            counter: counts tokens; None estimates them. Closed with the model.
-            circuit: the endpoint's, shared by all its models; None asks it always.
-            clock: seconds that only grow, by which it is judged what is to be found out again.
+        `counter` counts tokens, and is closed with the model; None estimates them. `circuit` is the endpoint's, shared by all
+        its models; None asks it always. By `clock`, seconds that only grow, is judged what is to be found out again.
 
         Raises:
             SetupError: the options' profile names what there is not.

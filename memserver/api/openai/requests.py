@@ -299,9 +299,7 @@ def _role_of(item: JsonObject) -> str:
 def _with_results(request: TurnRequest, items: Sequence[tuple[str, object, object]]) -> TurnRequest:
     """The request with the results that stand after the last thing that the assistant did.
 
-    Args:
-        request: what else it brings.
-        items: of the conversation: the role; and of a result the call's id, and the content.
+    Of the conversation `items` have the role; and of a result the call's id, and the content.
     """
     last = max((n for n, (role, *_) in enumerate(items) if role == "assistant"), default=-1)
     results = {}
