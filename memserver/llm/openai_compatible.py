@@ -193,7 +193,8 @@ class OpenAICompatible(ChatModel):
     def tools_text(self, tools: ToolSpecs) -> str:
         """What these tools add to a prompt, as text, for counting; the longer one while that is open."""
         if self._keeper.is_open:
-            return max(native_tools_text(tools), tools_as_text(tools), key=_bytes)
+            texts = native_tools_text(tools), tools_as_text(tools)
+            return max(texts, key=lambda text: len(text.encode(errors="replace")))
         profile = self._keeper.profile
         if profile.mode == "tools":
             return native_tools_text(tools)
@@ -292,7 +293,3 @@ def _refusal(raw: RawReply, usage: TokenUsage) -> ModelRefused:
     error = ModelRefused(message, hint=_ASK_OTHERWISE)
     error.usage = usage
     return error
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode(errors="replace"))

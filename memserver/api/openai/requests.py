@@ -129,27 +129,11 @@ class ResponseRequest(OpenAIRequest):
         return self.input
 
 
+_TOOL_FIELDS = ("tools", "tool_choice", "parallel_tool_calls")
 CHAT_FIELDS = (
-    "model",
-    "messages",
-    "stream",
-    "stream_options",
-    "n",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
+    *("model", "messages", "stream", "stream_options", "n", *_TOOL_FIELDS, "response_format"),
 )
-RESPONSE_FIELDS = (
-    "model",
-    "input",
-    "previous_response_id",
-    "stream",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "text",
-)
+RESPONSE_FIELDS = ("model", "input", "previous_response_id", "stream", *_TOOL_FIELDS, "text")
 
 
 def check_chat(request: ChatRequest) -> None:
