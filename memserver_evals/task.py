@@ -160,8 +160,6 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a system answered."""
-
     text: str  # what the other side sees
     tokens_in: int = 0  # of all prompts behind it, as the endpoint counted
     tokens_out: int = 0  # of all that was generated
@@ -208,8 +206,6 @@ class System(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One thing that was said to the system, and its reply."""
-
     said: str
     reply: Reply
     at: datetime | None = None

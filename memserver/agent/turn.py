@@ -144,7 +144,6 @@ class TurnRun:
         return reply
 
     def _offered(self) -> tuple[ToolSpec, ...]:
-        """The tools that may be called in this step."""
         state = self._state
         if state.is_saving:
             return self._pressure.tools_to_save_by()

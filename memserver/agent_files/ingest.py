@@ -160,8 +160,6 @@ def _tools(source: AgentSource) -> list[Any]:
 
 @dataclass
 class _Writing:
-    """An agent while it is written."""
-
     tx: Transaction
     tenant: str
     source: AgentSource

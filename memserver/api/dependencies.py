@@ -122,11 +122,9 @@ class Listing:
 
     @classmethod
     def of(cls, after: UUID | str | int | None, limit: int, order: str) -> "Listing":
-        """From a request's parameters."""
         return cls(PageQuery(limit + 1, after, order == "desc"))
 
     def is_after(self, name: str) -> bool:
-        """Whether a name comes after `after`."""
         if self.query.after is None:
             return True
         after: str = self.query.after
@@ -142,7 +140,6 @@ class Listing:
     def page(
         self, kind: type[Page[Shown, Place]], found: Sequence[Item], cursor: Callable[[Item], Place]
     ) -> Page[Shown, Place]:
-        """The page as it is answered, of those that were read."""
         items, more = self.split(found, cursor)
         return kind.model_validate({"items": items, "next": more})
 

@@ -29,7 +29,6 @@ _NAMES = {kind: name for name, kind in EVENTS.items()}
 
 
 def encode(event: Event) -> Iterator[str]:
-    """The frames of one event."""
     match event:
         case TurnStarted() | MessageDelta() | MemoryChanged():
             yield _frame(event)

@@ -46,8 +46,6 @@ class ScoreTable:
 
 @dataclass(frozen=True, slots=True)
 class CurvePicture:
-    """One logged value: a line for each run, in one frame."""
-
     name: str
     lines: Sequence[str]
     last: Sequence[str]
@@ -70,7 +68,6 @@ async def list_runs(visit: VisitDep) -> Response:
 async def show_runs(
     visit: VisitDep, name: Annotated[list[str] | None, Query(max_length=6)] = None
 ) -> Response:
-    """One run, or several of one kind beside each other."""
     if not name:
         return visit.go("runs")
     runs = [await visit.api.operator.report(each) for each in name]

@@ -62,7 +62,6 @@ PATIENCE = {"llm_timeout": 900.0, "turn_timeout": 3600.0}
 
 
 def make_commands() -> typer.Typer:
-    """The commands, one for each task among them."""
     commands = typer.Typer(
         no_args_is_help=True,
         add_completion=False,

@@ -188,6 +188,5 @@ def read_pairs(option: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def task_of_run(manifest: JsonObject, data: Path | None) -> Task[Any]:
-    """The task of a run that was played, with its options."""
     options = TaskOptions(data, int(manifest["seed"]), dict(manifest["task_options"]))
     return find_task(TASKS, str(manifest["task"])).make(options)

@@ -50,8 +50,6 @@ _LABEL = re.compile(r"^\[([mp])(\d+(?:@[^,\]]+)?)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class AgentSetup:
-    """How agents are made."""
-
     mode: Mode = "import"  # how the sessions get into the memory
     # more of the agent's options, such as context_window. Where they say that the reply mode is
     # chat, the task's instructions are the system prompt, as a policy is trained with them

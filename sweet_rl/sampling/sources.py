@@ -122,8 +122,6 @@ class SamplerName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """What the command line says of sampling."""
-
     sampler: SamplerName
     vllm: str | None  # the command of vLLM's API server; None for this Python's
     endpoint: Sequence[str]  # addresses of running ones, instead

@@ -75,7 +75,6 @@ def _faults_of_notes(notes: Sequence[str]) -> Iterator[str]:
 
 
 def describe(talk: Written) -> str:
-    """A line on a conversation's questions."""
     places = [talk.place(question) for question in talk.questions]
     of_assistant = sum(
         place is not None and talk.turns[place].speaker == "assistant" for place in places

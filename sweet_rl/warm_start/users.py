@@ -27,8 +27,6 @@ WINDOWS = (1280, 1280, 1536, 1536, 2048)
 
 @dataclass
 class _Making:
-    """A conversation while it is made up."""
-
     random: Random
     side: intents.Holdout
     talk: list[SmallTalk]

@@ -255,7 +255,6 @@ class _Writer:
         ]
 
     def _end(self, ended: End) -> list[str]:
-        """The end, whichever it is."""
         closing = self._close() if self._text else []
         call = self._answer.call(ended)
         if call is not None:

@@ -210,7 +210,6 @@ def print_agents(found: Sequence[Agent]) -> None:
 
 
 def model_of(agent: Agent) -> str:
-    """The model that an agent names, or that it names none."""
     return agent.model or "the server's"
 
 

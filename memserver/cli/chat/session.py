@@ -92,7 +92,6 @@ class _Session:
                 self._take(line.rstrip("\n"))
 
     def talk(self) -> None:
-        """Read lines from a person until they leave."""
         self._greet()
         self._settle_first()
         while True:

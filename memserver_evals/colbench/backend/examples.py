@@ -12,8 +12,6 @@ from memserver_evals.colbench.records import Published, Text, read_named
 
 @dataclass(frozen=True, slots=True)
 class BackendExample:
-    """One function that is wanted."""
-
     id: str  # stable
     description: str  # what the human says first; it ends with the signature
     reference: str  # the code that the human has in mind. The agent never sees it
