@@ -110,6 +110,9 @@ class Material:
     # what is said besides the instructions to a system that has the documents in its own storage
     # and has to search there
     look_up: str = ""
+    # what an agent does while it is being said counts too: the user's messages are said to it one by
+    # one, in the mode `import` as well
+    live: bool = False
     # who said what is asked for. Only the system copying reads it
     answers_from: Literal["assistant", "anyone"] = "anyone"
 
