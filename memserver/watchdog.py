@@ -55,7 +55,6 @@ class Watchdog:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Watch while the block runs."""
         self._stop.clear()
         beating = asyncio.create_task(self._keep_beating(), name="watchdog")
         self._beat = time.monotonic()
@@ -92,7 +91,6 @@ class Watchdog:
         return sum(_is_blocked_by(path, key) for path in self._folder.glob("*") if str(path) != own)
 
     def forget(self, key: bytes) -> None:
-        """Forget what a turn has blocked, which has ended."""
         for path in self._folder.glob("*"):
             if _is_blocked_by(path, key):
                 path.unlink(missing_ok=True)

@@ -58,8 +58,6 @@ Speak = Literal["text", "call"]
 
 @dataclass(frozen=True, slots=True)
 class SystemOptions:
-    """How the systems are set up."""
-
     mode: Mode = "import"  # how memserver gets to know the sessions
     agent: dict[str, Any] = field(default_factory=dict)  # more options of memserver's agents
     # tokens that all systems but full may use, of what the model has; None: all of it

@@ -8,12 +8,7 @@ from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from memserver.agent.call_answers import (
-    CallAnswer,
-    has_waited_enough,
-    is_of_request,
-    supersede,
-)
+from memserver.agent.call_answers import CallAnswer, has_waited_enough, is_of_request, supersede
 from memserver.agent.counting import count_new
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.endings import stopping
@@ -154,12 +149,7 @@ class Conversation:
         return posted
 
     async def import_messages(
-        self,
-        tenant: str,
-        agent_id: UUID,
-        messages: Sequence[NewMessage],
-        *,
-        key: str | None = None,
+        self, tenant: str, agent_id: UUID, messages: Sequence[NewMessage], *, key: str | None = None
     ) -> TurnRow:
         """Store past messages in order; returns the turn whose end is the import's end.
 

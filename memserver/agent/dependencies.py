@@ -26,8 +26,6 @@ def utc_now() -> datetime:
 
 
 class ModelSource(Protocol):
-    """Where a turn gets its model from."""
-
     def get(self, name: str | None, tenant: str = "") -> ChatModel:
         """The model of this name; None is the server's default.
 

@@ -15,8 +15,6 @@ from memserver.storage.snapshots import read_snapshot
 
 @dataclass(frozen=True, slots=True)
 class InspectedContext:
-    """What a prompt would hold now."""
-
     agent: AgentView
     prompt: PromptParts
     queue: list[Entry]

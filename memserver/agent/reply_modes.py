@@ -66,7 +66,6 @@ class InvalidReplies:
         self.reset()
 
     def reset(self) -> None:
-        """A valid one has come."""
         self._count = 0
         self._had_words = False
 

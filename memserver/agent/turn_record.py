@@ -65,7 +65,6 @@ class TurnWriter:
         return Continue() if stop is None else Ended(stop, released)
 
     def report(self, step: Entry, outcome: Continue | Ended) -> None:
-        """Publish what `write` has written."""
         state = self._state
         alert, state.alert = state.alert, None
         state.steps += 1
@@ -116,7 +115,6 @@ class TurnWriter:
         return Paused(released)
 
     async def end(self, stop: str, error: MemserverError | None = None) -> Ended:
-        """End the turn without a further step."""
         state = self._state
         if state.alert is not None:
             state.warned = False  # the alert was never committed: it comes again

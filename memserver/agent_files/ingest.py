@@ -125,10 +125,7 @@ class AgentImporter:
                     await writing.state()
                     agent = await get_agent(tx, writing.agent_id)
                 imported = Imported(
-                    agent,
-                    writing.counts,
-                    embedded,
-                    [*source.notes, *writing.notes, *notes],
+                    agent, writing.counts, embedded, [*source.notes, *writing.notes, *notes]
                 )
                 await before(tx, imported)
         return imported
@@ -163,8 +160,6 @@ def _tools(source: AgentSource) -> list[Any]:
 
 @dataclass
 class _Writing:
-    """An agent while it is written."""
-
     tx: Transaction
     tenant: str
     source: AgentSource

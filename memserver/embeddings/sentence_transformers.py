@@ -104,12 +104,8 @@ class SentenceTransformersEmbedder(Embedder):
     def _load(self) -> Any:  # noqa: ANN401 - sentence_transformers is not imported yet
         try:
             import torch  # noqa: PLC0415 - seconds long, and optional
-            from sentence_transformers import (  # noqa: PLC0415 - seconds long, and optional
-                SentenceTransformer,
-            )
-            from transformers.utils.logging import (  # noqa: PLC0415 - comes with the former
-                disable_progress_bar,
-            )
+            from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - seconds long, and optional
+            from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415 - comes with the former
 
             torch.set_num_threads(1)
             disable_progress_bar()  # type: ignore[no-untyped-call]

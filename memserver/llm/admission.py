@@ -126,11 +126,7 @@ class QueuedModel(ModelDecorator):
     """
 
     def __init__(
-        self,
-        inner: ChatModel,
-        shared: SharedEndpoint,
-        tenant: str,
-        recorder: Recorder = NO_METRICS,
+        self, inner: ChatModel, shared: SharedEndpoint, tenant: str, recorder: Recorder = NO_METRICS
     ) -> None:
         super().__init__(inner)
         self._shared = shared

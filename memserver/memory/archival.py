@@ -71,11 +71,7 @@ class ArchivalStorage:
     """Inserts and searches passages; no transaction is open while texts are embedded."""
 
     def __init__(
-        self,
-        embedder: Embedder,
-        embedders: Embedders | None = None,
-        *,
-        mode: SearchMode = "hybrid",
+        self, embedder: Embedder, embedders: Embedders | None = None, *, mode: SearchMode = "hybrid"
     ) -> None:
         """Use `embedder` for new collections, and `embedders` for those of other models."""
         self.embedder = embedder

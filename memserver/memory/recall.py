@@ -35,8 +35,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class RecallHit:
-    """A message that was found."""
-
     message: Entry
     found_by: tuple[FoundBy, ...] = ()  # what found it; empty where only dates and roles were given
     # Of its text, what means most nearly what was looked for; None if it wasn't found by meaning
@@ -46,8 +44,6 @@ class RecallHit:
 
 @dataclass(frozen=True, slots=True)
 class RecallPage:
-    """What a search found on one page."""
-
     # In order: those that hold the very text first, newest first; then by words and meaning, best first
     hits: tuple[RecallHit, ...]
     total: int  # of all pages; `exact`: whether that is all, or there are more
@@ -266,7 +262,6 @@ async def search_after(
 
 
 def write_cursor(place: SearchCursor) -> str:
-    """A place as an opaque text."""
     micros = (place.created_at - _EPOCH) // timedelta(microseconds=1)
     return base64.urlsafe_b64encode(f"{micros}.{place.position}".encode()).decode().rstrip("=")
 

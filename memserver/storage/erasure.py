@@ -160,7 +160,6 @@ WHERE b.agent_id = %(agent_id)s AND b.block = k.block
 async def _erase_index(
     tx: Transaction, agent_id: UUID, tenant: str, positions: Sequence[int]
 ) -> None:
-    """Erase vectors, words and texts of the index."""
     at = {"agent_id": agent_id, "positions": positions}
     if not await fetch_values(
         tx, "SELECT 1 FROM recall_index WHERE agent_id = %s FOR UPDATE", [agent_id]

@@ -155,8 +155,6 @@ _SECTIONS = """own_sections AS (
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Where an agent that is forked stands."""
-
     tenant: str
     name: str
     done_turn: int

@@ -39,8 +39,6 @@ class EmbeddedHistory:
 
 @dataclass(frozen=True, slots=True)
 class PartVector:
-    """The vector of one part of a message."""
-
     position: int
     part: int
     vector: Sequence[float]

@@ -60,7 +60,6 @@ async def fetch_value(tx: Transaction, query: Query, parameters: Parameters = ()
 
 
 async def fetch_values(tx: Transaction, query: Query, parameters: Parameters = ()) -> list[Any]:
-    """The first column of all rows."""
     cursor = tx.cursor(row_factory=scalar_row)
     await cursor.execute(_encode(query), parameters)
     return await cursor.fetchall()
@@ -68,8 +67,6 @@ async def fetch_values(tx: Transaction, query: Query, parameters: Parameters = (
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """Which page of a list is wanted."""
-
     limit: int
     # What the last item before them is ordered by; None: from the list's beginning
     after: Any = None

@@ -48,7 +48,6 @@ class AgentMemory:
         return Editor("tool", self.agent_id)
 
     async def sections(self) -> list[MemorySection]:
-        """The sections of the working context, in their order."""
         async with self._database.tenant(self._tenant) as tx:
             await agents.get(tx, self.agent_id)
             return [each.section for each in await sections.read_all(tx, self.agent_id)]

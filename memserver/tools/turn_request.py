@@ -254,7 +254,6 @@ def _inner_schema(form: JsonObject) -> tuple[JsonObject, JsonObject]:
 
 
 def _refer(schema: JsonValue, moved: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
-    """The schema with its references moved."""
     if isinstance(schema, list):
         return [_refer(each, moved) for each in schema]
     if not isinstance(schema, dict):

@@ -74,8 +74,6 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class FrontEnds:
-    """What chat front ends may do: see the settings."""
-
     answers_asides: bool
     agents_per_template: int
 

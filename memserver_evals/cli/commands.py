@@ -62,7 +62,6 @@ PATIENCE = {"llm_timeout": 900.0, "turn_timeout": 3600.0}
 
 
 def make_commands() -> typer.Typer:
-    """The commands, one for each task among them."""
     commands = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
@@ -109,10 +108,7 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # typer reads it
         [
             inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=default,
-                annotation=hints[name],
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name]
             )
             for name, default in defaults.items()
         ]

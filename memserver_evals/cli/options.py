@@ -87,8 +87,7 @@ class RunOptions:
     )
     workers: Annotated[int, typer.Option(min=1, help="Of a Ray cluster.")] = 2
     mode: Annotated[
-        Mode,
-        typer.Option(help="memserver gets the sessions (import) or takes part in them (act)."),
+        Mode, typer.Option(help="memserver gets the sessions (import) or takes part in them (act).")
     ] = "import"
     reply_mode: Annotated[
         Literal["tools", "chat"],
@@ -189,6 +188,5 @@ def read_pairs(option: str, given: Sequence[str]) -> dict[str, str]:
 
 
 def task_of_run(manifest: JsonObject, data: Path | None) -> Task[Any]:
-    """The task of a run that was played, with its options."""
     options = TaskOptions(data, int(manifest["seed"]), dict(manifest["task_options"]))
     return find_task(TASKS, str(manifest["task"])).make(options)

@@ -142,7 +142,6 @@ def _draws(clusters: int, name: str) -> "list[np.ndarray[tuple[int, int], np.dty
 def _by_cluster(
     values: Sequence[float], clusters: Sequence[Hashable] | None
 ) -> "tuple[np.ndarray[tuple[int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.float64]]]":
-    """The sum and the number of each cluster's values."""
     sums: dict[Hashable, float] = {}
     sizes: dict[Hashable, int] = {}
     for value, cluster in zip(values, clusters or range(len(values)), strict=True):

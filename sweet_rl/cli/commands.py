@@ -57,8 +57,7 @@ Out = Annotated[
     Path, typer.Option("--out", "-o", help="The run's folder; one that is there is resumed.")
 ]
 Changes = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Change the recipe: actor.rate=2e-4; repeatable."),
+    list[str] | None, typer.Option("--set", help="Change the recipe: actor.rate=2e-4; repeatable.")
 ]
 Begin = Annotated[str | None, typer.Option("--from", help="With all: from this stage on.")]
 Seeds = Annotated[

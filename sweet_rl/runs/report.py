@@ -47,7 +47,6 @@ intervals by a bootstrap over tasks. States of tasks that no critic has learnt f
 
 
 def write_report(results: Results, folder: Path) -> Path:
-    """Write report.md and its pictures; returns its path."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {
         "scores.png": _draw_scores(results),

@@ -132,11 +132,7 @@ async def find_agent(services: Services, tenant: str, model: str) -> AgentRow:
 
 
 async def find_addressed(
-    services: Services,
-    tenant: str,
-    model: str,
-    fields: Mapping[str, Any],
-    headers: Headers,
+    services: Services, tenant: str, model: str, fields: Mapping[str, Any], headers: Headers
 ) -> Addressed:
     """The agent that a request names; that of a user is made when it is first named.
 

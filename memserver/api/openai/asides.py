@@ -44,7 +44,6 @@ class Aside:
 
 
 async def aside_pieces(coming: Awaitable[Aside]) -> AsyncGenerator[str | End]:
-    """An answer as a stream has it."""
     aside = await coming
     yield aside.text
     yield aside.ended

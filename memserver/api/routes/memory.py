@@ -44,9 +44,7 @@ class RecallParams(BaseModel):
     role: Literal["user", "assistant"] | None = None
     page: PageNumber = 1
     after: str | None = Field(
-        default=None,
-        max_length=100,
-        description="The `next` of the page before; then no `page`.",
+        default=None, max_length=100, description="The `next` of the page before; then no `page`."
     )
     limit: int = Field(default=paging.PAGE_SIZE, ge=1, le=100, description="Items on a page.")
 

@@ -51,8 +51,6 @@ _STEPS = (
 
 
 class EnginePhase(StrEnum):
-    """Where the engine stands."""
-
     STOPPED = "stopped"
     LOADING = "loading"
     READY = "ready"

@@ -79,7 +79,6 @@ def parse_docx(source: SourceFile) -> Parsed:
 
 
 def html_to_markdown(content: str) -> str:
-    """The text of a piece of HTML, as Markdown."""
     return _soup_to_markdown(BeautifulSoup(content, "html.parser"), "")
 
 

@@ -15,8 +15,6 @@ _COLOUR = re.compile(r"The (background of the page|header|footer|cards) should b
 
 @dataclass(frozen=True, slots=True)
 class LayoutAgent:
-    """A system that begins with the plain page."""
-
     listens: bool = True  # whether it fixes what it hears
 
     @property
