@@ -76,7 +76,7 @@ async def find_embedded(
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SpokenHistory:
     """What an agent's history has for its vectors."""
 
     messages: int = 0  # that there are to be found
@@ -84,14 +84,14 @@ class Spoken:
     requested: bool = False  # whether its indexing is urgent already
 
 
-async def read_spoken(tx: Transaction, agent_id: UUID) -> Spoken:
+async def read_spoken(tx: Transaction, agent_id: UUID) -> SpokenHistory:
     query = f"""SELECT coalesce(c.user_said + c.assistant_said, 0) AS messages,
                        (s.done_turn + 1) * {PLACES_PER_TURN} AS settled,
                        coalesce(i.waiting AND i.urgent, false) AS requested
                 FROM agent_state s LEFT JOIN recall_counts c ON c.agent_id = s.agent_id
                 LEFT JOIN recall_index i ON i.agent_id = s.agent_id
                 WHERE s.agent_id = %s"""
-    return await fetch_optional(tx, Spoken, query, [agent_id]) or Spoken()
+    return await fetch_optional(tx, SpokenHistory, query, [agent_id]) or SpokenHistory()
 
 
 async def without_vectors(tx: Transaction, model: str, dimension: int, limit: int) -> list[Pending]:
