@@ -48,11 +48,8 @@ class TurnWriter:
     ) -> Continue | Ended:
         """Write the end of a step, and the alert that follows it, if any; `report` comes once it is committed.
 
-        Args:
-            tx: where call and effect are, too.
-            step: what came of it.
-            stop: why the turn ends with it, if it does.
-            stored: the step's entry was written before, when its call began or waited.
+        `tx` is where call and effect are, too; `stop`: why the turn ends with the step, if it does; `stored`: the step's entry
+        was written before, when its call began or waited.
         """
         state = self._state
         added = [] if stored else [step]

@@ -12,20 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from memserver.agent.compaction import COMPACT, CompactionJob
+from memserver.agent.compaction import COMPACT, compact
 from memserver.agent.conversation import Conversation
 from memserver.agent.dependencies import Clock, ModelSource, TurnDependencies, utc_now
+from memserver.agent.event_jobs import EventJobs
 from memserver.agent.events import EventBus
 from memserver.agent.options import CallLimits, Limits
-from memserver.agent.rewriting import RewritingJob
-from memserver.agent.timer_job import TimerJob
-from memserver.agent.upload_job import UploadJob
+from memserver.agent.rewriting import rewrite
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.errors import MemserverError, SetupError
 from memserver.llm.profile import profile_of
-from memserver.memory import documents
+from memserver.memory import documents, timers
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.documents import DocumentLimits, DocumentStore
 from memserver.memory.message_index import MessageIndexing
@@ -47,7 +46,6 @@ from memserver.storage.key_ring import KeyRing
 from memserver.storage.turn_steps import forgetting_traces
 from memserver.storage.watched import allow_long_statements
 from memserver.tools import event_delivery
-from memserver.tools.event_delivery import EventDelivery
 from memserver.tools.mcp_tools import McpConnections
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.webhooks import WebhookSender
@@ -253,11 +251,11 @@ async def _running(
     conversation = Conversation(deps, worker)
     upkeep = _upkeep(settings, database, deps.archival)
     ingesting = _document_store(settings, deps)
+    events = EventJobs(database, conversation, worker)
     jobs = JobRunner(
         database,
         job_handlers(deps, upkeep, ingesting, settings)
-        | TimerJob(database, conversation, worker).handlers
-        | UploadJob(database, conversation, worker).handlers,
+        | {timers.JOB: events.timer, documents.UPLOADED: events.upload},
         at_once=settings.jobs_at_once,
         lease_seconds=lease_seconds,
         metrics=deps.metrics,
@@ -354,13 +352,13 @@ def job_handlers(
         quiet=settings.index_after_seconds if settings.jobs_at_once else 0,  # else run by hand
     )
     return {
-        COMPACT: CompactionJob(deps).run,
-        REWRITE: RewritingJob(deps).run,
+        COMPACT: partial(compact, deps),
+        REWRITE: partial(rewrite, deps),
         message_index.JOB: indexing.run,
         documents.JOB: ingesting.run,
         **upkeep.handlers(),
         languages.JOB: partial(relex, deps.database),
-        event_delivery.JOB: EventDelivery(deps.database, deps.tools.webhooks).run,
+        event_delivery.JOB: partial(event_delivery.deliver, deps.database, deps.tools.webhooks),
     }
 
 
