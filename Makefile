@@ -51,10 +51,11 @@ model: install ## the tests with the real local model
 clients: packages ## install the clients of OpenAI's API and of MCP that the night's tests drive
 	$(BIN)/python -m tests.clients.programs
 
-nightly: ## every test, with many more kills, fuzzed replies and requests, and chaos: hours
+nightly: ## every test, with many more kills, fuzzed replies and requests, chaos, and a soak: hours
 	NIGHTLY=1 $(MAKE) test
 	$(BIN)/python -m tests.chaos --minutes 10
 	$(BIN)/python -m tests.chaos --minutes 5 --embedded
+	$(BIN)/python -m benchmarks.soak --minutes 30
 
 check: packages ## lint, format, types, import rules
 	$(BIN)/ruff check

@@ -10,10 +10,10 @@ import json
 import multiprocessing
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain, cycle
+from itertools import chain, cycle, takewhile
 from typing import Any, Literal, Protocol
 
 import aiohttp
@@ -39,6 +39,7 @@ class Request:
     path: str
     body: bytes
     method: str = "POST"
+    api_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +116,25 @@ class Clients:
         """End them."""
         self._pool.shutdown(cancel_futures=True)
 
-    def run(self, urls: Sequence[str], speech: Speech, slots: Sequence[_Slot]) -> Run:
+    def run(
+        self,
+        urls: Sequence[str],
+        speech: Speech,
+        slots: Sequence[_Slot],
+        seconds: float | None = None,
+    ) -> Run:
         """Have the conversations of each slot one after the other, all slots at once.
 
-        Of several servers each gets every so manieth slot.
+        Of several servers each gets every so manieth slot. With `seconds` a slot starts with its first conversation
+        again after the last one, and begins no turn after that time.
         """
         placed = list(zip(cycle(urls), slots, strict=False))
         hands = min(self.processes, len(placed))
         start = time.monotonic() + START_SECONDS
-        asked = [self._pool.submit(_client, speech, placed[n::hands], start) for n in range(hands)]
+        asked = [
+            self._pool.submit(_client, speech, placed[n::hands], start, seconds)
+            for n in range(hands)
+        ]
         run = Run()
         for answer in asked:
             outcomes, cpu = answer.result()
@@ -144,28 +155,35 @@ def in_slots(conversations: Sequence[Conversation], slots: int) -> list[list[Con
 _Timed = tuple[Outcome, bool]
 
 
-def _client(speech: Speech, placed: _Placed, start: float) -> tuple[list[_Timed], float]:
+def _client(
+    speech: Speech, placed: _Placed, start: float, seconds: float | None
+) -> tuple[list[_Timed], float]:
     """In a client process: all its slots, and its share of a core meanwhile."""
-    return asyncio.run(_all_slots(speech, placed, start))
+    return asyncio.run(_all_slots(speech, placed, start, seconds))
 
 
-async def _all_slots(speech: Speech, placed: _Placed, start: float) -> tuple[list[_Timed], float]:
+async def _all_slots(
+    speech: Speech, placed: _Placed, start: float, seconds: float | None
+) -> tuple[list[_Timed], float]:
     await asyncio.sleep(max(0.0, start - time.monotonic()))
     began, cpu = time.monotonic(), time.process_time()
-    done = await asyncio.gather(*(_slot(url, speech, slot) for url, slot in placed))
+    end = None if seconds is None else began + seconds
+    done = await asyncio.gather(*(_slot(url, speech, _turns(slot, end)) for url, slot in placed))
     share = (time.process_time() - cpu) / max(time.monotonic() - began, 1e-9)
     return list(chain.from_iterable(done)), share
 
 
-async def _slot(url: str, speech: Speech, conversations: _Slot) -> list[_Timed]:
+def _turns(conversations: _Slot, end: float | None) -> Iterator[Turn]:
+    """All turns once; with an end, over and over until then."""
+    turns = chain.from_iterable(conversations)
+    return turns if end is None else takewhile(lambda _: time.monotonic() < end, cycle(turns))
+
+
+async def _slot(url: str, speech: Speech, turns: Iterator[Turn]) -> list[_Timed]:
     connector = aiohttp.TCPConnector(limit=1, keepalive_timeout=IDLE_SECONDS)
     timeout = aiohttp.ClientTimeout(total=300)
     async with aiohttp.ClientSession(url, connector=connector, timeout=timeout) as session:
-        return [
-            (await _turn(session, speech, turn), turn.timed)
-            for conversation in conversations
-            for turn in conversation
-        ]
+        return [(await _turn(session, speech, turn), turn.timed) for turn in turns]
 
 
 async def _turn(session: aiohttp.ClientSession, speech: Speech, turn: Turn) -> Outcome:
@@ -188,6 +206,8 @@ async def _once_more(
     headers = {"Content-Type": "application/json"}
     if speech == "memserver" and request.method == "POST":
         headers["Idempotency-Key"] = f"{time.monotonic_ns()}"
+    if request.api_key:
+        headers["Authorization"] = f"Bearer {request.api_key}"
     try:
         await _ask(session, speech, request, headers, outcome)
     except _LOST:

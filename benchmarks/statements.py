@@ -36,11 +36,15 @@ class StatementLog:
 
     def read(self) -> list[str]:
         """The statements since the last call, in order."""
+        return list(_statements(self.text()))
+
+    def text(self) -> str:
+        """What was logged since the last call."""
         with self.path.open("rb") as file:
             file.seek(self.position)
             content = file.read()
         self.position += len(content)
-        return list(_statements(content.decode(errors="replace")))
+        return content.decode(errors="replace")
 
 
 @contextmanager

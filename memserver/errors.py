@@ -322,7 +322,6 @@ MOST_SHOWN = 200
 
 
 def excerpt(raw: str) -> str:
-    """The beginning of a reply, in one line, for an error."""
     text = " ".join(raw.split())
     return f"{text[:MOST_SHOWN]}…" if len(text) > MOST_SHOWN else text or "(nothing)"
 

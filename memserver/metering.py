@@ -69,12 +69,10 @@ class timed:  # noqa: N801 - used as a statement
 
 
 def note_request(request: object) -> None:
-    """Keep what is sent to the model now."""
     if (current := meter.get()) is not None:
         current.request, current.reply = request, None
 
 
 def note_reply(reply: object) -> None:
-    """Keep what it replied."""
     if (current := meter.get()) is not None:
         current.reply = reply

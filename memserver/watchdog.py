@@ -40,12 +40,7 @@ _mark: ContextVar[Mark | None] = ContextVar("_mark", default=None)
 
 class Watchdog:
     def __init__(self, seconds: float, folder: Path) -> None:
-        """Make it.
-
-        Args:
-            seconds: a loop that answers nothing for so long is blocked.
-            folder: for the marks of turns; shared by the processes of a machine.
-        """
+        """A loop that answers nothing for so many seconds is blocked; `folder`, for marks of turns, is shared by a machine's processes."""
         self._seconds = seconds
         self._folder = folder
         self._file: IO[bytes] | None = None
@@ -55,7 +50,6 @@ class Watchdog:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Watch while the block runs."""
         self._stop.clear()
         beating = asyncio.create_task(self._keep_beating(), name="watchdog")
         self._beat = time.monotonic()
@@ -92,7 +86,6 @@ class Watchdog:
         return sum(_is_blocked_by(path, key) for path in self._folder.glob("*") if str(path) != own)
 
     def forget(self, key: bytes) -> None:
-        """Forget what a turn has blocked, which has ended."""
         for path in self._folder.glob("*"):
             if _is_blocked_by(path, key):
                 path.unlink(missing_ok=True)

@@ -110,6 +110,9 @@ class Material:
     # what is said besides the instructions to a system that has the documents in its own storage
     # and has to search there
     look_up: str = ""
+    # what an agent does while it is being said counts too: the user's messages are said to it one by
+    # one, in the mode `import` as well
+    live: bool = False
     # who said what is asked for. Only the system copying reads it
     answers_from: Literal["assistant", "anyone"] = "anyone"
 
@@ -157,8 +160,6 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a system answered."""
-
     text: str  # what the other side sees
     tokens_in: int = 0  # of all prompts behind it, as the endpoint counted
     tokens_out: int = 0  # of all that was generated
@@ -205,8 +206,6 @@ class System(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One thing that was said to the system, and its reply."""
-
     said: str
     reply: Reply
     at: datetime | None = None

@@ -58,8 +58,6 @@ Speak = Literal["text", "call"]
 
 @dataclass(frozen=True, slots=True)
 class SystemOptions:
-    """How the systems are set up."""
-
     mode: Mode = "import"  # how memserver gets to know the sessions
     agent: dict[str, Any] = field(default_factory=dict)  # more options of memserver's agents
     # tokens that all systems but full may use, of what the model has; None: all of it
@@ -175,13 +173,8 @@ def _without_model(settings: Settings) -> Settings:
 
 
 _OF_THE_MEMORY = (
-    "archival_search",
-    "embedding_base_url",
-    "embedding_model",
-    "embedding_dimension",
-    "embedding_window",
-    "embedding_tokenizer",
-    "embedding_api_key",
+    *("archival_search", "embedding_base_url", "embedding_model", "embedding_dimension"),
+    *("embedding_window", "embedding_tokenizer", "embedding_api_key"),
 )
 """The settings that decide what the memory finds, whichever model asks."""
 

@@ -41,7 +41,6 @@ def load_base(folder: Path, precision: Precision = "bfloat16") -> Model:
 
 
 def whole(base: Model, adapter: Path | None) -> Model:
-    """The base with an adapter merged in."""
     if adapter is None:
         return base
     return PeftModel.from_pretrained(base, str(checked(adapter))).merge_and_unload()

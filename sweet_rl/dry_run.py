@@ -11,14 +11,7 @@ from sweet_rl.scores import rank
 from sweet_rl.tiny import write_tiny
 from sweet_rl.training import train_preferences, train_sft
 from sweet_rl.training_run import Figures
-from sweet_rl.trajectories import (
-    Candidates,
-    ChatMessage,
-    Ranked,
-    Trajectory,
-    read_file,
-    write_file,
-)
+from sweet_rl.trajectories import Candidates, ChatMessage, Ranked, Trajectory, read_file, write_file
 
 
 def dry_run(recipe: Recipe, architecture: Path, folder: Path) -> dict[str, Figures]:

@@ -74,8 +74,6 @@ class PreferencePlan:
 
 @dataclass(frozen=True, slots=True)
 class ScorePlan:
-    """What an agent's turns are worth by a critic."""
-
     base: Path  # the folder of a causal language model
     critic: Path  # the adapter of a trained critic; a regression head in its folder is used if there is one
     reference: Path | None = None  # the adapter that the critic started from; None: the base itself

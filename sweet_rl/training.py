@@ -151,7 +151,6 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
 
 
 def _model(plan: SftPlan | PreferencePlan) -> adapters.Model:
-    """What is trained, as it begins."""
     schedule = plan.schedule
     if schedule.full:
         whole = adapters.whole(adapters.load_base(plan.base, "float32"), plan.adapter)

@@ -126,7 +126,6 @@ def write_file(path: Path, records: Iterable[Record]) -> int:
 
 
 def read_file(path: Path, kind: type[AnyRecord]) -> list[AnyRecord]:
-    """All records of a file."""
     return read_records(path, kind)
 
 

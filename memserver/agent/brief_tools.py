@@ -36,7 +36,6 @@ def _shorter(tools: tuple[ToolSpec, ...]) -> tuple[ToolSpec, ...]:
 
 
 def is_brief(tools: Sequence[ToolSpec]) -> bool:
-    """Whether these are described in few words."""
     return bool(tools) and not any(set(RESERVED) & _arguments(tool).keys() for tool in tools)
 
 

@@ -124,7 +124,6 @@ class LiveText:
         return whole
 
     def add(self, key: Key, delta: TextDelta) -> None:
-        """More has been generated here."""
         if delta.at == 0:
             self._messages[key] = []
         self._messages.setdefault(key, []).append(delta)

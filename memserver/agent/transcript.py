@@ -151,7 +151,6 @@ async def unread(
 
 
 def says_something(transcript: Sequence[Said]) -> bool:
-    """Whether the user says something at the transcript's end."""
     return bool(_exchanges(transcript)[1])
 
 

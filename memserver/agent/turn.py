@@ -15,12 +15,7 @@ from memserver.agent.deadline import Deadline
 from memserver.agent.dependencies import TurnDependencies
 from memserver.agent.pictures import with_pictures
 from memserver.agent.pressure import MemoryPressure
-from memserver.agent.reply_modes import (
-    InvalidReplies,
-    ask_for_step,
-    complaint,
-    with_json_message,
-)
+from memserver.agent.reply_modes import InvalidReplies, ask_for_step, complaint, with_json_message
 from memserver.agent.turn_record import Continue, Ended, Outcome, Paused, TurnWriter
 from memserver.agent.turn_state import TurnState
 from memserver.errors import (
@@ -149,7 +144,6 @@ class TurnRun:
         return reply
 
     def _offered(self) -> tuple[ToolSpec, ...]:
-        """The tools that may be called in this step."""
         state = self._state
         if state.is_saving:
             return self._pressure.tools_to_save_by()

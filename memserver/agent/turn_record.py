@@ -48,11 +48,8 @@ class TurnWriter:
     ) -> Continue | Ended:
         """Write the end of a step, and the alert that follows it, if any; `report` comes once it is committed.
 
-        Args:
-            tx: where call and effect are, too.
-            step: what came of it.
-            stop: why the turn ends with it, if it does.
-            stored: the step's entry was written before, when its call began or waited.
+        `tx` is where call and effect are, too; `stop`: why the turn ends with the step, if it does; `stored`: the step's entry
+        was written before, when its call began or waited.
         """
         state = self._state
         added = [] if stored else [step]
@@ -65,7 +62,6 @@ class TurnWriter:
         return Continue() if stop is None else Ended(stop, released)
 
     def report(self, step: Entry, outcome: Continue | Ended) -> None:
-        """Publish what `write` has written."""
         state = self._state
         alert, state.alert = state.alert, None
         state.steps += 1
@@ -116,7 +112,6 @@ class TurnWriter:
         return Paused(released)
 
     async def end(self, stop: str, error: MemserverError | None = None) -> Ended:
-        """End the turn without a further step."""
         state = self._state
         if state.alert is not None:
             state.warned = False  # the alert was never committed: it comes again

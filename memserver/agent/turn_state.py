@@ -164,7 +164,6 @@ class TurnState:
         return take
 
     async def close(self, message: Entry, state: CallState, result: str) -> Entry:
-        """The entry with its call ended."""
         assert message.call is not None
         record = replace(message.call, state=state, result=result, finished_at=self.now())
         return await self.counting.entry(replace(message, call=record))

@@ -35,7 +35,6 @@ class TurnTools:
 
     @property
     def are_own(self) -> bool:
-        """Whether the agent has said anything of its tools."""
         return bool(self._grants)
 
     async def wait(self) -> None:
@@ -44,12 +43,10 @@ class TurnTools:
         self._take(self._grants)
 
     def renew(self, grants: tuple[Grant, ...]) -> None:
-        """Take what the agent says now."""
         if grants != self._grants:
             self._take(grants)
 
     def get(self, name: str) -> RunnableTool | None:
-        """A tool by its name; None if the agent doesn't have it now."""
         return self._tools.get(name)
 
     def needs_approval(self, name: str) -> bool:
@@ -72,11 +69,8 @@ class TurnTools:
     ) -> None:
         """Count the calls that the turn has made already, where rules count them.
 
-        Args:
-            database: has what has left the queue.
-            lease: on the agent.
-            queue: as it is now, from the agent's queue start on.
-            first: position of the turn's first message.
+        `queue` is as it is now, from the agent's queue start on; the database has what has left it. `first` is the position of
+        the turn's first message.
         """
         if not self._rules:
             return

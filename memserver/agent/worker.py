@@ -21,13 +21,7 @@ from memserver.agent.events import EndedTurn, WakeUp
 from memserver.agent.live_text import READERS_CHANNEL, TEXT_CHANNEL
 from memserver.agent.turn import TurnRun
 from memserver.agent.turn_record import Ended, Paused
-from memserver.errors import (
-    Conflict,
-    DatabaseError,
-    LeaseLost,
-    MemserverError,
-    NotFound,
-)
+from memserver.errors import Conflict, DatabaseError, LeaseLost, MemserverError, NotFound
 from memserver.messages import Entry, JsonObject
 from memserver.storage import calls, inbox, leases, recall, turn_writes
 from memserver.storage.cancellation import CANCELLED, STOPS_CHANNEL

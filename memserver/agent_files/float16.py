@@ -8,12 +8,10 @@ from memserver.errors import AgentFileCorrupt
 
 
 def pack_float16(vector: Sequence[float]) -> bytes:
-    """The bytes of a vector."""
     return struct.pack(f"<{len(vector)}e", *vector)
 
 
 def unpack_float16(data: bytes) -> list[float]:
-    """The vector of these bytes."""
     return list(struct.unpack(f"<{len(data) // 2}e", data))
 
 

@@ -21,7 +21,6 @@ from memserver.agent_files import statements
 from memserver.agent_files.archive import LONGEST_LINE
 from memserver.agent_files.float16 import decode_vector, pack_float16, unpack_float16
 from memserver.agent_files.records import (
-    EditRecord,
     FileRecord,
     MessageRecord,
     PassageRecord,
@@ -125,10 +124,7 @@ class AgentImporter:
                     await writing.state()
                     agent = await get_agent(tx, writing.agent_id)
                 imported = Imported(
-                    agent,
-                    writing.counts,
-                    embedded,
-                    [*source.notes, *writing.notes, *notes],
+                    agent, writing.counts, embedded, [*source.notes, *writing.notes, *notes]
                 )
                 await before(tx, imported)
         return imported
@@ -163,8 +159,6 @@ def _tools(source: AgentSource) -> list[Any]:
 
 @dataclass
 class _Writing:
-    """An agent while it is written."""
-
     tx: Transaction
     tenant: str
     source: AgentSource
@@ -226,7 +220,8 @@ class _Writing:
             for edit in batch:
                 if edit.section not in ids:
                     raise AgentFileCorrupt(f"edits.jsonl: there is no section {edit.section!r}.")
-                if _is_newest(edit, newest[edit.section]):
+                last = newest[edit.section]
+                if (edit.version, edit.text) == (last.version, last.text):
                     ended.add(edit.section)
                 agent_id = self.agent_id if edit.own else None
                 section_id = ids[edit.section]
@@ -353,10 +348,6 @@ def _dump(batch: Sequence[FileRecord]) -> list[dict[str, Any]]:
                 value = holder[name]
                 holder[name] = None if value is None else json.dumps(value, ensure_ascii=False)
     return rows
-
-
-def _is_newest(edit: EditRecord, section: SectionRecord) -> bool:
-    return (edit.version, edit.text) == (section.version, section.text)
 
 
 def _check_messages(batch: Sequence[MessageRecord], end: int) -> None:

@@ -11,13 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from memserver.agent_files.archive import validate
-from memserver.agent_files.letta_messages import (
-    History,
-    as_list,
-    objects,
-    read_history,
-    time_of,
-)
+from memserver.agent_files.letta_messages import History, as_list, objects, read_history, time_of
 from memserver.agent_files.records import (
     AgentRecord,
     EditRecord,

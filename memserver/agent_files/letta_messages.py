@@ -101,7 +101,6 @@ def read_history(agent: JsonObject) -> History:
 def _add(
     history: History, message: JsonObject, results: Mapping[str, tuple[str, bool]], *, first: bool
 ) -> None:
-    """Add what a message becomes."""
     role = message.get("role")
     text, thought, dropped = _content(message.get("content"))
     history.left_out[NO_TEXT] += dropped

@@ -217,8 +217,6 @@ class FieldsPart(FileRecord):
 
 
 class ShownPart(FileRecord):
-    """A picture that a message shows."""
-
     digest: Digest
     media_type: Annotated[str, StringConstraints(pattern=r"^image/(png|jpeg|gif|webp)$")]
     width: Annotated[int, Field(ge=1, lt=2**31)]
@@ -234,8 +232,6 @@ class PictureRecord(FileRecord):
 
 
 class MessageRecord(FileRecord):
-    """One entry of the history, which is recall storage."""
-
     position: Number
     role: Role
     text: str

@@ -103,8 +103,7 @@ ROUTES = (
 
 
 def create_app(
-    services: AbstractAsyncContextManager[Services] | None = None,
-    settings: Settings | None = None,
+    services: AbstractAsyncContextManager[Services] | None = None, settings: Settings | None = None
 ) -> FastAPI:
     """The application; settings are the environment's and services those of the settings unless given."""
     settings = settings or Settings()

@@ -49,9 +49,7 @@ async def _tenant(request: Request) -> str:
     return _caller_of(request).tenant
 
 
-async def _begin(
-    request: Request,
-) -> Callable[[], AbstractAsyncContextManager[Transaction]]:
+async def _begin(request: Request) -> Callable[[], AbstractAsyncContextManager[Transaction]]:
     services, tenant = await _services(request), await _tenant(request)
     return lambda: services.database.tenant(tenant)
 
@@ -124,11 +122,9 @@ class Listing:
 
     @classmethod
     def of(cls, after: UUID | str | int | None, limit: int, order: str) -> "Listing":
-        """From a request's parameters."""
         return cls(PageQuery(limit + 1, after, order == "desc"))
 
     def is_after(self, name: str) -> bool:
-        """Whether a name comes after `after`."""
         if self.query.after is None:
             return True
         after: str = self.query.after
@@ -142,12 +138,8 @@ class Listing:
         return found[:limit], cursor(found[limit - 1]) if len(found) > limit else None
 
     def page(
-        self,
-        kind: type[Page[Shown, Place]],
-        found: Sequence[Item],
-        cursor: Callable[[Item], Place],
+        self, kind: type[Page[Shown, Place]], found: Sequence[Item], cursor: Callable[[Item], Place]
     ) -> Page[Shown, Place]:
-        """The page as it is answered, of those that were read."""
         items, more = self.split(found, cursor)
         return kind.model_validate({"items": items, "next": more})
 

@@ -261,13 +261,7 @@ def make_manager(services: Services, most_bytes: int) -> StreamableHTTPSessionMa
     """What answers the requests; whose memories it uses, each request's key says."""
     deps = services.deps
     server = make_server(
-        Memories(
-            services.database,
-            services.archival,
-            deps.recall,
-            _caller_of,
-            models=deps.models,
-        )
+        Memories(services.database, services.archival, deps.recall, _caller_of, models=deps.models)
     )
     server.streamable_http_app(
         json_response=True,

@@ -79,7 +79,6 @@ async def show_docs(request: Request) -> Response:
 @router.get(f"/docs/{STYLE}")
 @router.get(f"/docs/{ICON}")
 async def send_asset(request: Request) -> Response:
-    """What the page of Swagger UI loads."""
     name = request.url.path.rpartition("/")[2]
     return FileResponse(FILES / name, headers={"Cache-Control": "public, max-age=3600"})
 

@@ -44,8 +44,7 @@ def read_report(folder: Path, name: str) -> ReportContent:
     runs = {report.name: (path, report) for path, report in _walk(folder).items()}
     if name not in runs:
         raise NotFound(
-            f"There is no run {name!r} in the results folder.",
-            hint="GET /v1/reports lists them.",
+            f"There is no run {name!r} in the results folder.", hint="GET /v1/reports lists them."
         )
     run, report = runs[name]
     if report.kind == "evaluation":

@@ -3,14 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from memserver.agent.events import (
-    EndedTurn,
-    Event,
-    PausedTurn,
-    QueuedTurn,
-    StepCommitted,
-    WakeUp,
-)
+from memserver.agent.events import EndedTurn, Event, PausedTurn, QueuedTurn, StepCommitted, WakeUp
 from memserver.agent.live_text import TextDelta
 from memserver.api.event_stream import event_data, in_one_line
 from memserver.api.schemas.answers import waiting_call
@@ -36,7 +29,6 @@ _NAMES = {kind: name for name, kind in EVENTS.items()}
 
 
 def encode(event: Event) -> Iterator[str]:
-    """The frames of one event."""
     match event:
         case TurnStarted() | MessageDelta() | MemoryChanged():
             yield _frame(event)

@@ -59,7 +59,6 @@ async def open_form_file(request: Request) -> AsyncIterator[UploadFile]:
 
 
 def is_form(request: Request) -> bool:
-    """Whether the body is a form with files."""
     kind = request.headers.get("content-type", "").partition(";")[0]
     return kind.strip().lower() == "multipart/form-data"
 

@@ -52,7 +52,6 @@ def say_error(error: MemserverError) -> None:
 
 
 def print_json(value: Mapping[str, object] | Sequence[object]) -> None:
-    """For scripts: `--json`."""
     print(json.dumps(value, ensure_ascii=False, indent=2))
 
 

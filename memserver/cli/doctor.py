@@ -65,11 +65,7 @@ def doctor() -> None:
     settings = read_settings()
     findings = list(_examine(settings))
     rows = [
-        (
-            f"{'✓' if each.well else '✗'} {each.name}",
-            each.detail,
-            "" if each.well else each.remedy,
-        )
+        (f"{'✓' if each.well else '✗'} {each.name}", each.detail, "" if each.well else each.remedy)
         for each in findings
     ]
     print_table(("what", "found", "what to do"), rows, sentences=("found", "what to do"))

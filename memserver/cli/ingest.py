@@ -65,8 +65,7 @@ def ingest(  # noqa: PLR0913 - a command's parameters are its options
     collection: Annotated[str | None, typer.Option(help="Into this one; name or id.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Of all passages; repeatable.")] = None,
     unique: Annotated[
-        bool,
-        typer.Option(help="Content that is there is not stored again; it gets the tags."),
+        bool, typer.Option(help="Content that is there is not stored again; it gets the tags.")
     ] = False,
     glob: Annotated[
         list[str] | None,

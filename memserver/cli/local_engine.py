@@ -22,11 +22,7 @@ LOCAL_MODEL: dict[str, Any] = {
     "llm_context_window": 8192,
     "llm_body": {"temperature": 0},
     "llm_schema": {
-        "x-guidance": {
-            "whitespace_flexible": False,
-            "key_separator": ": ",
-            "item_separator": ", ",
-        }
+        "x-guidance": {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}
     },
     "llm_list_tools": False,
     "llm_thought_last": True,

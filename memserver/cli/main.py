@@ -51,9 +51,7 @@ class Commands(ExtensibleGroup):
             "Write the embedded database to a file: all tenants and agents.",
         ),
         "restore": Listed(
-            "backup:restore",
-            OPERATION,
-            "Fill the empty database of a new home with a backup.",
+            "backup:restore", OPERATION, "Fill the empty database of a new home with a backup."
         ),
         "reembed": Listed(
             "database:reembed",

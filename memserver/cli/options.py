@@ -31,7 +31,6 @@ def read_settings(**overrides: Any) -> Settings:  # noqa: ANN401 - of each setti
 
 
 def logging_of(settings: Settings) -> dict[str, Any]:
-    """For this process and its workers alike."""
     return logging_config(settings.log_level, settings.log_format, access=settings.log_requests)
 
 

@@ -7,14 +7,7 @@ from typing import Unpack
 from uuid import UUID
 
 from memserver.client.methods import Resource, TransportT, items, method
-from memserver.client.models import (
-    Agent,
-    AgentOptions,
-    ContextView,
-    ImportedAgent,
-    Page,
-    Timer,
-)
+from memserver.client.models import Agent, AgentOptions, ContextView, ImportedAgent, Page, Timer
 from memserver.client.requests import (
     UNSET,
     Id,

@@ -12,17 +12,7 @@ from memserver.client.models import (
     SectionVersion,
     WorkingContext,
 )
-from memserver.client.requests import (
-    Id,
-    Paged,
-    Request,
-    delete,
-    get,
-    given,
-    patch,
-    post,
-    put,
-)
+from memserver.client.requests import Id, Paged, Request, delete, get, given, patch, post, put
 
 _ALL = "/agents/{agent}/working-context"
 _OF_AGENT = f"{_ALL}/{{section}}"

@@ -10,8 +10,6 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a stacked bar."""
-
     name: str
     value: float
     x: float
@@ -50,16 +48,13 @@ class Frame:
         return cls(min(xs), max(xs), min(ys) - room, max(ys) + room, width, height)
 
     def x(self, value: float) -> float:
-        """Where a value lies from the left."""
         share = (value - self.left) / ((self.right - self.left) or 1.0)
         return round(self.width * min(max(share, 0.0), 1.0), 2)
 
     def y(self, value: float) -> float:
-        """Where a value lies from the top."""
         return round(self.height * (1 - (value - self.low) / ((self.high - self.low) or 1.0)), 2)
 
     def line(self, points: Iterable[Point]) -> str:
-        """The points of a polyline."""
         return " ".join(f"{self.x(x)},{self.y(y)}" for x, y in points)
 
 
@@ -93,7 +88,6 @@ def row_of_bars(
 
 
 def seconds(value: float | None) -> str:
-    """A time as people read it."""
     if value is None:
         return "-"
     if value < 0.001:
@@ -104,7 +98,6 @@ def seconds(value: float | None) -> str:
 
 
 def short(value: float) -> str:
-    """A number as an axis has it."""
     if value and (abs(value) >= 1e6 or abs(value) < 1e-3):
         return f"{value:.2e}"
     return f"{value:.4g}"

@@ -53,7 +53,6 @@ def _environment() -> Environment:
 
 
 def render(template: str, **values: Any) -> str:  # noqa: ANN401 - a template's
-    """A template's text with these values."""
     return _environment().get_template(template).render(**values)
 
 
@@ -82,7 +81,6 @@ def _pieces(excerpt: str) -> Iterator[Markup]:
 
 
 def as_json(value: object) -> str:
-    """A value as a person reads it."""
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
@@ -109,7 +107,6 @@ def static_version(name: str) -> str:
 
 @lru_cache(maxsize=32)
 def static_file(name: str) -> bytes | None:
-    """One of the console's own files, or None."""
     folder = files("memserver.console").joinpath("static")
     if name not in STATIC:
         return None

@@ -46,8 +46,6 @@ class ScoreTable:
 
 @dataclass(frozen=True, slots=True)
 class CurvePicture:
-    """One logged value: a line for each run, in one frame."""
-
     name: str
     lines: Sequence[str]
     last: Sequence[str]
@@ -70,7 +68,6 @@ async def list_runs(visit: VisitDep) -> Response:
 async def show_runs(
     visit: VisitDep, name: Annotated[list[str] | None, Query(max_length=6)] = None
 ) -> Response:
-    """One run, or several of one kind beside each other."""
     if not name:
         return visit.go("runs")
     runs = [await visit.api.operator.report(each) for each in name]
@@ -111,8 +108,7 @@ def score_tables(runs: Sequence[ReportContent]) -> list[ScoreTable]:
         frame = Frame(0.0, max(highest, 1.0) if highest <= 1 else highest, 0.0, 1.0, 200.0, 16.0)
         tables.append(
             ScoreTable(
-                score,
-                [(name, [_interval(each, frame) for each in found]) for name, found in rows],
+                score, [(name, [_interval(each, frame) for each in found]) for name, found in rows]
             )
         )
     return tables

@@ -35,7 +35,6 @@ class ShownVersion:
 
 
 def differences(before: str, after: str) -> Iterator[Difference]:
-    """Word by word what was removed and added."""
     old, new = _WORDS.findall(before), _WORDS.findall(after)
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     for tag, i1, i2, j1, j2 in matcher.get_opcodes():

@@ -107,7 +107,6 @@ async def upload_documents(visit: VisitDep, agent: UUID) -> Response:
 
 @router.post("/agents/{agent}/documents/{document}/{action}")
 async def change_document(visit: VisitDep, agent: UUID, document: UUID, action: str) -> Response:
-    """Cancel, resume or delete one."""
     await visit.form()
     documents = visit.api.documents
     actions = {"cancel": documents.cancel, "resume": documents.resume}

@@ -108,7 +108,6 @@ class _Turn:
                 pass
 
     def wait(self, position: int) -> Iterator[str]:
-        """Show that a call waits for its answer."""
         call = self.steps[position].tool_call
         assert call is not None
         yield from self._step(position, tool_call=call.model_copy(update={"state": "waiting"}))

@@ -90,7 +90,6 @@ class Visit:
         return root + PREFIX + _steps(parts) + ("?" + "&".join(pairs) if pairs else "")
 
     def static(self, name: str) -> str:
-        """The address of one of the console's own files."""
         return self.url("static", *name.split("/"), v=static_version(name))
 
     def api_path(self, *parts: object) -> str:
@@ -122,7 +121,6 @@ class Visit:
         )
 
     def page(self, template: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - a template's
-        """A page, or a part of one, from its template."""
         html = self.render(template, **values)
         response = HTMLResponse(html, status, headers=PAGE_HEADERS)
         if self.cookies.token is None:

@@ -46,7 +46,6 @@ class RefusedTexts(EmbeddingRejected):
 
 
 def translate(error: ModelError) -> EmbeddingError:
-    """The embedder's error that an endpoint's error stands for."""
     status = getattr(error.__cause__, "status", None)
     if isinstance(error, ModelAnswerTooLarge | ModelRefused):
         return RefusedTexts(error.message, hint=error.hint)

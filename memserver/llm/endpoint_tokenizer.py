@@ -219,7 +219,6 @@ class Patience:
         return self._pause > 0
 
     def record_failure(self, seconds: float) -> None:
-        """A try failed, and took so long."""
         self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
         self._next = self._clock() + max(self._pause, WORTH * seconds)
 

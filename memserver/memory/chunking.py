@@ -103,11 +103,7 @@ class Chunker:
         return max(1, min(self._tokens or window, window) - frame)
 
     async def _units(
-        self,
-        text: str,
-        spans: list[Span],
-        room: int,
-        lead_of: LeadOf = no_lead,
+        self, text: str, spans: list[Span], room: int, lead_of: LeadOf = no_lead
     ) -> list[_Unit]:
         """The spans with their tokens; what is too long, with its lead, is halved until it fits."""
         done: list[_Unit] = []

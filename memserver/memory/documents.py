@@ -272,8 +272,6 @@ class SectionIndex:
 
 
 class _Source:
-    """The passages that a document's chunks become."""
-
     def __init__(self, document: DocumentRow, read: Text) -> None:
         self.document = document
         self.total = len(read.chunks)

@@ -88,7 +88,6 @@ class Folded:
 
 
 def fold(text: str) -> str:
-    """The text as it is compared."""
     return Folded(text).text
 
 

@@ -33,7 +33,6 @@ def detect(texts: Sequence[str]) -> list[str]:
 
 
 async def detect_aside(texts: Sequence[str]) -> list[str]:
-    """`detect` in a thread."""
     return await asyncio.to_thread(detect, texts)
 
 

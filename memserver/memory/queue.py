@@ -94,7 +94,6 @@ class Budget:
         return self._reaches(COMPACT_AT, queue)
 
     def output(self, queue: Sequence[Entry]) -> int:
-        """Tokens that the reply to this queue may have."""
         free = self.window - self.used(queue) - self.reserved
         return self.reserved + max(0, min(self.further, free))
 

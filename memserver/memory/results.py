@@ -82,7 +82,6 @@ class Origin:
         return cls(str(name or ""), str(heading or ""), pages, numbers)
 
     def page_of(self, matched: Matched) -> int | None:
-        """The page that matched; None where that isn't known."""
         if len(self.pages) < 2 or not self.pages[-1][1]:
             return self.page_at(0)
         place = matched.place([start for _, start in self.pages])

@@ -43,8 +43,6 @@ class TransactionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How to connect."""
-
     url: str  # with what bounds a connection's waits
     pooled: bool  # whether a pooler stands between, so that nothing can be set for a connection
     prepares: bool  # whether statements are prepared

@@ -83,7 +83,6 @@ def takes_no_writes(error: psycopg.Error) -> bool:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise the driver's errors as what they mean."""
     try:
         yield
     except psycopg.Error as error:

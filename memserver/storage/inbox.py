@@ -59,7 +59,6 @@ class TurnRow:
 
     @property
     def first_position(self) -> int:
-        """Where the turn's messages start in the history."""
         return self.turn * PLACES_PER_TURN
 
 

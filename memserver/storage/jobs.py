@@ -16,8 +16,6 @@ from memserver.storage.rows import fetch_value
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Something to be done later."""
-
     name: str  # which handler does it
     tenant: str
     # What the handler gets: ids, never a tenant's content, since no policy guards the queue

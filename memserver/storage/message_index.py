@@ -126,10 +126,12 @@ async def index_words(tx: Transaction, pending: Pending, detected: Sequence[str]
 async def lock_unchanged(tx: Transaction, pending: Sequence[Pending]) -> frozenset[UUID]:
     """The agents of whose history nothing was deleted since it was read; until the transaction ends nothing is."""
     agents = [each.agent_id for each in pending]
-    await tx.execute(
+    # In the order in which an agent is deleted: what is inserted locks the agent's row too.
+    for query in (
+        "SELECT 1 FROM agents WHERE id = ANY (%s) ORDER BY id FOR KEY SHARE",
         "SELECT 1 FROM recall_index WHERE agent_id = ANY (%s) ORDER BY agent_id FOR UPDATE",
-        [agents],
-    )
+    ):
+        await tx.execute(query, [agents])
     query = """SELECT agent_id FROM agent_state JOIN unnest(%s::uuid[], %s::bigint[]) AS p (agent_id, version)
                USING (agent_id) WHERE history_version = p.version"""
     return frozenset(await fetch_values(tx, query, [agents, [each.version for each in pending]]))

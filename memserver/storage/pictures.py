@@ -36,7 +36,6 @@ async def keep(tx: Transaction, tenant: str, pictures: Iterable[Picture]) -> Non
 
 
 async def read(tx: Transaction, digests: Iterable[str]) -> Mapping[str, bytes]:
-    """The bytes of those that are there."""
     cursor = await tx.execute(
         "SELECT digest, data FROM pictures WHERE digest = ANY (%s)", [sorted(set(digests))]
     )
@@ -44,7 +43,6 @@ async def read(tx: Transaction, digests: Iterable[str]) -> Mapping[str, bytes]:
 
 
 async def shown_by(tx: Transaction, agent_id: UUID) -> list[str]:
-    """The digests of all pictures that an agent's messages show."""
     return await fetch_values(
         tx,
         """SELECT DISTINCT p->>'digest' FROM messages m, jsonb_array_elements(m.pictures) p
@@ -72,6 +70,5 @@ async def release(tx: Transaction, digests: Sequence[str]) -> None:
 
 
 def jsonb(pictures: Sequence[Picture]) -> Jsonb | None:
-    """As a parameter of a statement."""
     stored = as_json(pictures)
     return None if stored is None else Jsonb(stored)

@@ -30,8 +30,6 @@ class SearchCursor:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """One page of a search."""
-
     messages: tuple[Entry, ...]
     total: int  # how many match in all; where they were not counted to the end, how many at least
     exact: bool  # whether `total` is all
@@ -139,7 +137,6 @@ async def by_words(
 
 
 async def at_positions(tx: Transaction, agent_id: UUID, positions: Sequence[int]) -> list[Entry]:
-    """The messages at these positions, in this order."""
     query = f"""SELECT {_COLUMNS} FROM unnest(%s::bigint[]) WITH ORDINALITY p (position, place)
                 JOIN {_FROM} ON m.agent_id = %s AND m.position = p.position ORDER BY p.place"""
     return await fetch_all(tx, _read_message, query, [list(positions), agent_id])

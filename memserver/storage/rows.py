@@ -60,7 +60,6 @@ async def fetch_value(tx: Transaction, query: Query, parameters: Parameters = ()
 
 
 async def fetch_values(tx: Transaction, query: Query, parameters: Parameters = ()) -> list[Any]:
-    """The first column of all rows."""
     cursor = tx.cursor(row_factory=scalar_row)
     await cursor.execute(_encode(query), parameters)
     return await cursor.fetchall()
@@ -68,8 +67,6 @@ async def fetch_values(tx: Transaction, query: Query, parameters: Parameters = (
 
 @dataclass(frozen=True, slots=True)
 class PageQuery:
-    """Which page of a list is wanted."""
-
     limit: int
     # What the last item before them is ordered by; None: from the list's beginning
     after: Any = None
@@ -85,15 +82,9 @@ async def paginate(
     *,
     by: str,
 ) -> list[T]:
-    """A page of the rows of a query, which ends with its conditions (`WHERE true` if it has none).
+    """A page of the rows of a query, which ends with its conditions (`WHERE true` if it has none), without order and limit.
 
-    Args:
-        tx: in the tenant's scope.
-        kind: what a row becomes.
-        page: which page.
-        query: without order and limit.
-        parameters: of the query, by name.
-        by: the column that orders the rows, each of which has another value of it.
+    A row becomes a `kind`; the column `by` orders them, and has another value in each.
     """
     comparison, direction = ("<", "DESC") if page.descending else (">", "ASC")
     after = "" if page.after is None else f"AND {by} {comparison} %(after)s"

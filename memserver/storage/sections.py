@@ -28,8 +28,6 @@ Actor = Literal["tool", "api", "import"]
 
 @dataclass(frozen=True, slots=True)
 class Editor:
-    """Who makes an edit."""
-
     actor: Actor  # by which way it comes
     # Whose tool it is, or through which agent the API was called; None is no agent's
     agent_id: UUID | None = None
@@ -194,7 +192,6 @@ async def delete(tx: Transaction, section_id: UUID) -> None:
 async def list_page(
     tx: Transaction, page: PageQuery, *, name: str | None = None
 ) -> list[StoredSection]:
-    """A page of the sections with a name of their own."""
     query = f"""{_BY_ITSELF} WHERE x.name IS NOT NULL
                 AND (%(name)s::text IS NULL OR x.name = %(name)s)"""
     return await paginate(tx, _stored, page, query, {"name": name}, by="x.id")

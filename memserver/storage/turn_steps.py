@@ -125,7 +125,6 @@ def _text(exchanged: object) -> str | None:
 
 
 async def read(tx: Transaction, agent_id: UUID, turn: int) -> Sequence[StepRow]:
-    """The steps of a turn in order."""
     query = f"SELECT {', '.join(StepRow.__dataclass_fields__)} FROM turn_steps WHERE agent_id = %s AND turn = %s ORDER BY step"
     return await fetch_all(tx, StepRow, query, [agent_id, turn])
 

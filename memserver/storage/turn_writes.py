@@ -188,16 +188,8 @@ async def evict(
 ) -> bool:
     """Move the start of the queue and store the summary of what lies before it, together.
 
-    Also renews what the prompt says of the memory, and lets the next pressure alert come.
-
-    Args:
-        tx: in the agent's tenant's scope.
-        agent_id: whose queue.
-        eviction: what goes.
-        lease: a turn's; None where no turn evicts.
-
-    Returns:
-        Whether it was done: the queue may start elsewhere by now, or something of it may have been deleted.
+    Also renews what the prompt says of the memory, and lets the next pressure alert come. `lease`: a turn's; None where no
+    turn evicts. Returns whether it was done: the queue may start elsewhere by now, or something of it may have been deleted.
 
     Raises:
         LeaseLost: another worker serves the agent.

@@ -16,7 +16,7 @@ from memserver.memory.reading import LabelledItem
 from memserver.memory.recall import RecallPage, RecallStorage
 from memserver.messages import MemorySection, StoredPassage
 from memserver.storage import agents, collections, sections
-from memserver.storage.database import Database, LazyTransaction
+from memserver.storage.database import Database, LazyTransaction, TenantScope
 from memserver.storage.passages import NewPassage
 from memserver.storage.recall import RecallQuery
 from memserver.storage.sections import Editor
@@ -39,12 +39,15 @@ class AgentMemory:
     _before: int | None = None
 
     @property
+    def _scope(self) -> TenantScope:
+        return TenantScope(self._database, self._tenant)
+
+    @property
     def _editor(self) -> Editor:
         """Who edits: a tool of the agent's, in no call that the history knows."""
         return Editor("tool", self.agent_id)
 
     async def sections(self) -> list[MemorySection]:
-        """The sections of the working context, in their order."""
         async with self._database.tenant(self._tenant) as tx:
             await agents.get(tx, self.agent_id)
             return [each.section for each in await sections.read_all(tx, self.agent_id)]
@@ -76,10 +79,8 @@ class AgentMemory:
     async def search_recall(self, text: str, *, page: int = 1, size: int = PAGE_SIZE) -> RecallPage:
         """Search the history: messages that hold the very text first, then by words and meaning, best first."""
         query = RecallQuery(text=clean(text), before=self._before)
-        async with self._database.tenant(self._tenant) as tx:
-            await agents.get(tx, self.agent_id)
-        async with LazyTransaction(self._database, self._tenant) as lazy:
-            return await self._recall.search(lazy, self.agent_id, query, ResultPage(page, size))
+        await self._scope.read(lambda tx: agents.get(tx, self.agent_id))
+        return await self._recall.search(self._scope, self.agent_id, query, ResultPage(page, size))
 
     async def search_archival(
         self, text: str, *, page: int = 1, size: int = PAGE_SIZE
@@ -91,9 +92,8 @@ class AgentMemory:
             EmbeddingError: the embedder failed.
         """
         searched = partial(collections.readable_by, agent_id=self.agent_id)
-        async with LazyTransaction(self._database, self._tenant) as lazy:
-            query = ArchivalQuery(clean(text))
-            return await self._archival.search(lazy, searched, query, ResultPage(page, size))
+        query = ArchivalQuery(clean(text))
+        return await self._archival.search(self._scope, searched, query, ResultPage(page, size))
 
     async def read(self, label: str) -> LabelledItem:
         """Read one message or passage whole, by its label: m12003, p17 or p17@handbook.

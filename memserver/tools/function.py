@@ -116,10 +116,7 @@ def tool(
         signature = read_signature(decorated, name=name, context=AgentContext)
         spec = ToolSpec(signature.name, signature.description, call_schema(signature.schema))
         made = RunnableTool(
-            spec,
-            partial(_call, decorated, signature),
-            attached=attached,
-            timeout=timeout,
+            spec, partial(_call, decorated, signature), attached=attached, timeout=timeout
         )
         setattr(decorated, MARK, FunctionTool(made, place_of(decorated), signature))
         return decorated

@@ -59,7 +59,7 @@ def _import(name: str) -> ModuleType:
             hint="Install its package, or start in the folder that holds it.",
         ) from error
     raise SetupError(
-        f"The tools of {name} can't be imported: {type(error).__name__}: {error} ({_place(error)})",
+        f"The tools of {name} can't be imported: {type(error).__name__}: {error} ({_place(error)})"
     ) from error
 
 

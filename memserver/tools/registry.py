@@ -125,8 +125,6 @@ def _check_rule(grant: Grant, tool: RunnableTool) -> None:
 def _remote_tool(
     definition: Definition, webhooks: WebhookSender, mcp: McpConnections
 ) -> RunnableTool:
-    """The tool that a tenant has registered."""
-
     async def run(context: ToolContext, /, **arguments: Any) -> object:  # noqa: ANN401 - JSON
         if definition.kind == "webhook":
             return await webhooks.deliver(_delivery(definition, context, arguments))

@@ -23,5 +23,4 @@ async def schedule_message(
 
 
 def schedule_tool() -> RunnableTool:
-    """The tool."""
     return replace(make_tool(schedule_message, transactional=True, kind="memory"), attached=False)

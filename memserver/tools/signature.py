@@ -71,7 +71,6 @@ class Signature:
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Where a function is written: file and line."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else repr(function)
 

@@ -121,9 +121,7 @@ NO_REQUEST = TurnRequest()
 def check_tools(request: TurnRequest, taken: Collection[str]) -> None:
     """Check a request's tools and form, as those are checked that are registered. Call it in a thread.
 
-    Args:
-        request: its schemas are as the client sent them.
-        taken: names that its tools can't have.
+    The schemas are as the client sent them; its tools can't have the names that are `taken`.
 
     Raises:
         InvalidInput: what is wrong, and where.
@@ -254,7 +252,6 @@ def _inner_schema(form: JsonObject) -> tuple[JsonObject, JsonObject]:
 
 
 def _refer(schema: JsonValue, moved: Callable[[str], str]) -> Any:  # noqa: ANN401 - JSON
-    """The schema with its references moved."""
     if isinstance(schema, list):
         return [_refer(each, moved) for each in schema]
     if not isinstance(schema, dict):

@@ -89,7 +89,6 @@ class Models(ModelSource):
         return self.shared.readiness.loading()
 
     async def aclose(self) -> None:
-        """Close every client."""
         await self.shared.readiness.aclose()
         for model in self._models.values():
             await model.aclose()

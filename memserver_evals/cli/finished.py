@@ -24,8 +24,9 @@ from memserver_evals.cli.options import (
 from memserver_evals.judging.string import StringJudge
 from memserver_evals.report.compare import compare
 from memserver_evals.report.markdown import tables
+from memserver_evals.report.overview import BEGIN, END, as_markdown, put_into, read_groups
 from memserver_evals.report.page import gold_answers, write_report
-from memserver_evals.report.plots import draw_runs
+from memserver_evals.report.plots import draw_groups
 from memserver_evals.runs.records import PlayedRecord
 from memserver_evals.runs.results import Table
 from memserver_evals.runs.run_folder import RunFolder, open_run, read_manifest
@@ -106,12 +107,26 @@ def print_tables(
 
 
 def draw_picture(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
+    runs: Annotated[
+        list[str],
+        typer.Argument(help="Folders of runs that have ended; RUN:SYSTEM is one of its systems."),
+    ],
     out: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("scores.png"),
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            help=f"A page of Markdown in which picture and table are put between the lines {BEGIN} and {END}."
+        ),
+    ] = None,
 ) -> None:
-    """Draw the main scores of several runs in one picture: a bar for each system of each."""
-    out.write_bytes(draw_runs(runs))
-    console.print(f"{out}")
+    """Draw the main scores of several runs in one picture, a bar for each system of each task, with their table."""
+    groups = read_groups(runs)
+    out.write_bytes(draw_groups(groups))
+    if page is None:
+        print(as_markdown(groups))
+    else:
+        put_into(page, out, groups)
+    console.print(f"{out}" if page is None else f"{out}, {page}")
 
 
 async def judged(

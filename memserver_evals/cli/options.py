@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from memserver.cli.declaring import read_pairs
 from memserver.cli.options import ApiKeyOption, url_option
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
@@ -87,8 +88,7 @@ class RunOptions:
     )
     workers: Annotated[int, typer.Option(min=1, help="Of a Ray cluster.")] = 2
     mode: Annotated[
-        Mode,
-        typer.Option(help="memserver gets the sessions (import) or takes part in them (act)."),
+        Mode, typer.Option(help="memserver gets the sessions (import) or takes part in them (act).")
     ] = "import"
     reply_mode: Annotated[
         Literal["tools", "chat"],
@@ -178,17 +178,6 @@ class RunOptions:
 _NOT_SHOWN = {"system", "api_key", "judge_key", "database_url"}
 
 
-def read_pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in given:
-        name, separated, value = each.partition("=")
-        if not separated:
-            raise InvalidInput(f"{option} {each}: it is key=value.")
-        found[name] = value
-    return found
-
-
 def task_of_run(manifest: JsonObject, data: Path | None) -> Task[Any]:
-    """The task of a run that was played, with its options."""
     options = TaskOptions(data, int(manifest["seed"]), dict(manifest["task_options"]))
     return find_task(TASKS, str(manifest["task"])).make(options)

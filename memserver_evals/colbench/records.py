@@ -57,7 +57,6 @@ def read_named(path: Path, kind: type[_Named], prefix: str) -> dict[str, _Named]
 
 
 def hash_of(examples: tuple[object, ...]) -> str:
-    """A hash of all that the examples say."""
     return hashlib.sha256(repr(examples).encode("utf-8", "replace")).hexdigest()[:16]
 
 

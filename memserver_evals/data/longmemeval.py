@@ -46,8 +46,6 @@ class ChatSession:
 
 @dataclass(frozen=True, slots=True)
 class LongMemQuestion:
-    """A question and the chats before it."""
-
     id: str  # as published
     question_type: QuestionType  # one of six
     # it can't be answered from the chats, and saying so is right; `answers` then explains why

@@ -40,11 +40,7 @@ def find_file(folder: Path | None, names: Sequence[str], given: str | None = Non
 def _from_hub(name: str) -> Path:
     try:
         from huggingface_hub import hf_hub_download  # noqa: PLC0415 - of the optional install
-        from huggingface_hub.errors import (  # noqa: PLC0415 - the same
-            EntryNotFoundError,
-            HfHubHTTPError,
-            HFValidationError,
-        )
+        from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError  # noqa: PLC0415 - the same
     except ImportError as error:
         raise SetupError(
             "Data on the hub needs the package huggingface_hub.",

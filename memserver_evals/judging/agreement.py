@@ -51,8 +51,6 @@ class LabelledAnswer(Record):
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How a judge's verdicts stand to the labels."""
-
     judge: str  # its name
     answers: int  # how many were labelled
     # how many of them got no verdict; these count as disagreement in `share`, and have no part in

@@ -8,8 +8,6 @@ from memserver_evals.task import Claim, Exchange
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a judge said."""
-
     correct: bool | None  # None if the judge's reply was no verdict; such ones are counted apart
     reason: str = ""  # the judge's own words, or what was wrong with its reply
     exchange: Exchange | None = None  # what a model was asked and what it said

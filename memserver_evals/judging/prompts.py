@@ -12,13 +12,7 @@ from memserver_evals.task import Claim
 RULES = ("answer", "msc", "nq", "locomo", "longmemeval")
 DEFAULT_RULE = RULES[0]
 ABSTENTION = "abstention"
-CASES = (
-    "",
-    ABSTENTION,
-    "single-session-preference",
-    "temporal-reasoning",
-    "knowledge-update",
-)
+CASES = ("", ABSTENTION, "single-session-preference", "temporal-reasoning", "knowledge-update")
 """Those for which some rule has words of its own."""
 
 

@@ -27,7 +27,6 @@ MOST_EXCHANGES = 12
 def write_report(
     folder: Path, manifest: JsonObject, outcome: RunOutcome, gold: dict[str, str]
 ) -> Path:
-    """Write the page and its pictures."""
     pictures = draw_all(outcome.table)
     for name, content in pictures.items():
         (folder / name).write_bytes(content)
@@ -108,7 +107,6 @@ def _no_verdict(table: Table) -> list[tuple[str, str]]:
 
 
 def _worst(outcome: RunOutcome, system: str, gold: dict[str, str]) -> list[JsonObject]:
-    """A system's worst examples, as the page shows them."""
     records = {(each.job.system, each.job.example): each.played for each in outcome.records}
     score = outcome.table.main_score
     found: list[JsonObject] = []

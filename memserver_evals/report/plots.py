@@ -1,33 +1,26 @@
 """Pictures: of one run its scores, and how they go over each group; of several runs their main scores."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from memserver.messages import JsonObject
+from memserver_evals.report.overview import Group, systems_of, titles
 from memserver_evals.report.style import COLOURS, as_png, make_figure
-from memserver_evals.runs.results import Table, read_estimate, read_results
+from memserver_evals.runs.results import Table
 from memserver_evals.scoring.statistics import Estimate
 
 USUAL = (
-    "memserver",
-    "full",
-    "window",
-    "summary",
-    "retrieval",
-    "ten-searches-pasted",
-    "copying",
-    "summary-extract",
-    "memserver-auto",
+    *("memserver", "full", "window", "summary", "retrieval", "ten-searches-pasted", "copying"),
+    *("summary-extract", "memserver-auto"),
 )
 """Systems whose colour is the same in the pictures of all runs."""
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "h", "<", ">")
 LINES = ("-", "--", ":")
 APART = 0.07
 """Between the marks of two systems at one place, so that none lies under another."""
+PAGE_WIDTH, MOST_BARS = 9.6, 26
+"""Of the picture of several runs: inches (1,248 pixels, mostly shown as 900), and bars beside each other."""
 Points = Sequence[tuple[float, Estimate]]
 
 
@@ -46,27 +39,27 @@ def draw_all(table: Table) -> dict[str, bytes]:
     return pictures
 
 
-def draw_runs(folders: Sequence[Path]) -> bytes:
-    """A PNG of the main scores of runs that have ended: a bar for each system of each.
+def draw_groups(groups: Sequence[Group]) -> bytes:
+    """A PNG of the main scores of runs: a bar for each system of each group, in as many rows as it takes.
 
-    Raises InvalidInput: a folder has no results, or they can't be read; SetupError: matplotlib isn't installed.
+    It is as wide as a page, so that its words can be read there. Raises SetupError: matplotlib isn't installed.
     """
-    runs = [read_results(folder, _main_scores) for folder in folders]
-    tasks = Counter(task for task, *_ in runs)
-    titles = [
-        "\n".join([task, score.replace("_", " "), *([model] if tasks[task] > 1 else [])])
-        for task, score, model, _ in runs
-    ]
-    systems = [means for *_, means in runs]
-    width = 2.5 + sum(0.4 + 0.22 * len(means) for means in systems)
-    return _png(partial(_draw_runs, titles=titles, runs=systems), max(7.5, width))
-
-
-def _main_scores(results: JsonObject) -> tuple[str, str, str, dict[str, Estimate]]:
-    run, score = results["run"], results["main_score"]
-    means = {name: read_estimate(one["scores"][score]) for name, one in results["systems"].items()}
-    known = {name: found for name, found in means.items() if not math.isnan(found.mean)}
-    return str(run["task"]), score, str(run.get("model", {}).get("name") or "no model"), known
+    above = ["\n".join(lines) for lines in titles(groups)]
+    rows: list[list[tuple[str, Group]]] = [[]]
+    for group in zip(above, groups, strict=True):
+        if rows[-1] and sum(_room(each) for _, each in (*rows[-1], group)) > MOST_BARS:
+            rows.append([])
+        rows[-1].append(group)
+    systems = systems_of(groups)
+    figure = make_figure(figsize=(PAGE_WIDTH, 0.6 + 2.6 * len(rows)), layout="constrained")
+    shown: dict[str, Any] = {}
+    longest = max(sum(_room(each) for _, each in row) for row in rows)
+    for axes, row in zip(figure.subplots(len(rows), squeeze=False)[:, 0], rows, strict=True):
+        shown |= _draw_row(axes, row, systems)
+        axes.set_xlim(-1, longest - 1)
+    legend = {name: shown[name] for name in systems}
+    figure.legend(legend.values(), legend.keys(), loc="outside upper center", ncols=5)
+    return as_png(figure)
 
 
 def families(table: Table) -> dict[str, list[str]]:
@@ -152,26 +145,36 @@ def _draw_curves(axes: Any, table: Table, name: str, variants: Sequence[str]) ->
     _finish(axes, name)
 
 
-def _draw_runs(
+def _draw_row(
     axes: Any,  # noqa: ANN401
-    titles: Sequence[str],
-    runs: Sequence[Mapping[str, Estimate]],
-) -> None:
-    names = list(dict.fromkeys(name for means in runs for name in means))
-    place, centres = 0, []
-    labelled: set[str] = set()
-    for number, means in enumerate(runs):
-        start = place + 1.5 * number
-        for name in (name for name in names if name in means):
-            label = "" if name in labelled else name
-            labelled.add(name)
-            points = [(place + 1.5 * number, means[name])]
-            _draw_bars(axes, points, 0.92, _colour(name, names), label)
-            place += 1
-        centres.append((start + place - 1 + 1.5 * number) / 2)
-    axes.set_ylim(0, 1.08)
-    axes.set_xticks(centres, titles)
-    _finish(axes, "main score")
+    row: Sequence[tuple[str, Group]],
+    systems: Sequence[str],
+) -> dict[str, Any]:
+    """Groups of bars beside each other; the bars by their systems."""
+    start, centres, shown = 0.0, [], {}
+    ends = [0.0, 1.0]
+    for _, group in row:
+        for place, (name, found) in enumerate(group.means.items(), start=int(start)):
+            error = {"yerr": _error(found), "error_kw": _whiskers(2)}
+            shown[name] = axes.bar(place, found.mean, 0.9, color=_colour(name, systems), **error)
+            end = found.mean if math.isnan(found.high) else max(found.mean, found.high)
+            label = f"{found.mean:.2f}".replace("0.", ".", 1)
+            above = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
+            axes.annotate(label, (place, end), (0, 3), **above)
+            ends += [found.mean, end]
+        centres.append(start + (len(group.means) - 1) / 2)
+        start += _room(group)
+    axes.set_ylim(min(ends), 1.12 * max(ends))
+    axes.set_xticks(centres, [title for title, _ in row])
+    axes.tick_params(axis="x", length=0)
+    axes.grid(axis="y")
+    axes.set_ylabel("score (95 % interval)")
+    return shown
+
+
+def _room(group: Group) -> int:
+    """Places for bars, and for what parts the group from the next; a title takes as much as three bars."""
+    return max(len(group.means), 3) + 1
 
 
 def _points(table: Table, key: str, system: str) -> list[tuple[Any, Estimate]]:

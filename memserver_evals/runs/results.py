@@ -146,9 +146,7 @@ def number_or_last(x: str) -> tuple[bool, float, str]:
 
 
 def score_all(
-    task: Task[Any],
-    records: Sequence[PlayedRecord],
-    verdicts: Mapping[str, Mapping[Job, Verdict]],
+    task: Task[Any], records: Sequence[PlayedRecord], verdicts: Mapping[str, Mapping[Job, Verdict]]
 ) -> list[Row]:
     examples = {example.id: example for example in task.examples()}
     return [_row(task, examples[each.job.example], each, verdicts) for each in records]

@@ -16,9 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.progress import (
-    Task as Bar,
-)
+from rich.progress import Task as Bar
 from rich.text import Text
 from typing_extensions import override
 

@@ -8,8 +8,6 @@ from memserver_evals.task import Played
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """Those of one example."""
-
     own: int = 0  # that the model made
     # how many of them brought something of the evidence; None where the data names none
     own_right: int | None = None

@@ -79,10 +79,7 @@ def open_verdicts(folder: Path, bench: Bench) -> Iterator[VerdictFile]:
 
 
 async def judge_all(
-    verdicts: VerdictFile,
-    claims: Mapping[Job, Claim],
-    at_once: int,
-    on_done: Callable[[], None],
+    verdicts: VerdictFile, claims: Mapping[Job, Claim], at_once: int, on_done: Callable[[], None]
 ) -> None:
     """Judge every claim that has no verdict yet.
 

@@ -82,7 +82,6 @@ def contains_substring(answer: str, golds: Iterable[str]) -> bool:
 
 
 def first_words(text: str, count: int) -> str:
-    """The text up to its `count`th word."""
     for number, word in enumerate(_WORD.finditer(text), start=1):
         if number == count:
             return text[: word.end()]

@@ -50,8 +50,6 @@ _LABEL = re.compile(r"^\[([mp])(\d+(?:@[^,\]]+)?)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class AgentSetup:
-    """How agents are made."""
-
     mode: Mode = "import"  # how the sessions get into the memory
     # more of the agent's options, such as context_window. Where they say that the reply mode is
     # chat, the task's instructions are the system prompt, as a policy is trained with them
@@ -125,6 +123,10 @@ class MemorySystem:
         page = await self.client.messages.list(self.setup.template, limit=1, order="desc")
         return page.items[0].created_at if page.items else None
 
+    def takes_part(self, material: Material) -> bool:
+        """Whether agents are there when the sessions take place."""
+        return material.live or self.setup.mode == "act"
+
     async def model_name(self, key: str, material: Material) -> str | None:  # noqa: ARG002 - the oracle's
         """The model of an agent that is to know this; its prompts are recorded under the key."""
         return self.recorder.model_name(key, self.setup.model)
@@ -173,10 +175,10 @@ class MemoryConversation(Conversation):
         """Let the agent know what was said, or be there when it is."""
         said = [replace(each, at=self._moved(each.at)) for each in said]
         self.now = said[-1].at if said else self.after
-        if self.system.setup.mode == "import":
-            await self._import(said)
-        else:
+        if self.system.takes_part(self.material):
             await self._act(said)
+        else:
+            await self._import(said)
         await self._wait_until_indexed()
 
     @override
@@ -349,6 +351,10 @@ class OracleSystem(MemorySystem):
     def __init__(self, client: AsyncClient, recorder: Recorder) -> None:
         setup = AgentSetup(options={"max_steps": MOST_STEPS})
         super().__init__(client, name="ten-searches-pasted", setup=setup, recorder=recorder)
+
+    @override
+    def takes_part(self, material: Material) -> bool:
+        return False  # the script answers questions alone
 
     @override
     async def model_name(self, key: str, material: Material) -> str | None:

@@ -77,7 +77,6 @@ class Oracle:
 
 
 def searches_made(prompt: Sequence[PromptMessage]) -> list[Made]:
-    """The searches since the person spoke, oldest first."""
     made: list[Made] = []
     call: FunctionCall | None = None
     for message in prompt:

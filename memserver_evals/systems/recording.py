@@ -58,11 +58,7 @@ class RecordingModel(ModelDecorator):
 
     @override
     async def write(
-        self,
-        prompt: Sequence[PromptMessage],
-        *,
-        max_tokens: int,
-        on_text: TextSink | None = None,
+        self, prompt: Sequence[PromptMessage], *, max_tokens: int, on_text: TextSink | None = None
     ) -> Written:
         with self._keeping_violations(prompt, "summary"):
             written = await self.inner.write(prompt, max_tokens=max_tokens, on_text=on_text)

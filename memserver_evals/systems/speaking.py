@@ -55,9 +55,5 @@ def exchange(
     prompt: Sequence[PromptMessage], answer: JsonObject, usage: TokenUsage, purpose: str = "answer"
 ) -> Exchange:
     return Exchange(
-        tuple(json_messages(prompt)),
-        answer,
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        purpose,
+        tuple(json_messages(prompt)), answer, usage.prompt_tokens, usage.completion_tokens, purpose
     )

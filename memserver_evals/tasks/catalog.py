@@ -14,6 +14,7 @@ from memserver.errors import SetupError
 from memserver.foreign_code import outcome_of_import
 from memserver_evals.tasks import (
     colbench,
+    evicted,
     locomo,
     longmemeval,
     msc,
@@ -55,6 +56,7 @@ TASKS: dict[str, TaskEntry] = {
             opener.ENTRY,
             nq.ENTRY,
             nested_kv.ENTRY,
+            evicted.ENTRY,
             locomo.ENTRY,
             longmemeval.ENTRY,
             retrieval.ENTRY,

@@ -17,13 +17,7 @@ from memserver_evals.data.reading import first_fields
 from memserver_evals.data.source import find_file
 from memserver_evals.scoring.text import ANSWER_WORDS, contains, rouge_l
 from memserver_evals.task import Material, Played, Scores, Session, Utterance
-from memserver_evals.tasks.question import (
-    STEP,
-    WORDS_OPTION,
-    Question,
-    QuestionTask,
-    data_hash,
-)
+from memserver_evals.tasks.question import STEP, WORDS_OPTION, Question, QuestionTask, data_hash
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "msc"

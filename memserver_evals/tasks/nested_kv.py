@@ -51,8 +51,6 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True)
 class KvExample:
-    """One look-up."""
-
     id: str
     level: int  # how many values on the way are keys themselves
     pairs: tuple[tuple[str, str], ...]  # all pairs, in the order in which they are shown

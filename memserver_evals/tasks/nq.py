@@ -42,11 +42,7 @@ from memserver_evals.task import (
     System,
     Turn,
 )
-from memserver_evals.tasks.question import (
-    WORDS_OPTION,
-    data_hash,
-    evidence_found,
-)
+from memserver_evals.tasks.question import WORDS_OPTION, data_hash, evidence_found
 from memserver_evals.tasks.registry import ReadTask, TaskEntry, TaskOptions, refuse_unknown
 
 NAME = "nq"
@@ -91,8 +87,7 @@ class NqDocuments(ReadTask[NqQuestion]):
         self._readings = tuple(readings)
         self._answer_words = answer_words
         self._library = Library(
-            NAME,
-            tuple(Document(each.id, each.text, each.title) for each in data.passages.values()),
+            NAME, tuple(Document(each.id, each.text, each.title) for each in data.passages.values())
         )
 
     @override

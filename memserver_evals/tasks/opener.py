@@ -37,8 +37,6 @@ INSTRUCTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """Somebody to be greeted."""
-
     id: str  # unique in the task
     material: Material  # the sessions before
     prompt: str  # the event with which the system begins

@@ -39,7 +39,6 @@ class OwnTask(QuestionTask):
 def questions(
     histories: Sequence[OwnHistory], instructions: str = INSTRUCTIONS
 ) -> Iterator[Question]:
-    """Each question as an example of its own."""
     for history in histories:
         several = len(history.questions) > 1
         name = f"{NAME}-{history.id}"

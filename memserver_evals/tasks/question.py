@@ -20,8 +20,6 @@ STEP = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question after some history."""
-
     id: str  # unique in the task
     material: Material  # the history
     question: str  # what is asked

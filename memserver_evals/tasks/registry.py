@@ -16,8 +16,6 @@ MaterialKind = Literal["sessions", "documents"]
 
 @dataclass(frozen=True, slots=True)
 class TaskOptions:
-    """What the command line gives a task."""
-
     data: Path | None = None  # the folder with the data (MEMSERVER_DATA or --data), or None
     seed: int = 0  # of whatever the task generates or shuffles
     # `--set key=value`, for the task's own options; an unknown key is refused by the task
@@ -52,8 +50,6 @@ class TaskOptions:
 
 @dataclass(frozen=True, slots=True)
 class TaskEntry:
-    """One task of the list."""
-
     name: str  # on the command line
     summary: str  # one line on what it measures
     # makes it; bad data or a bad option raises InvalidInput

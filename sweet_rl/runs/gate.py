@@ -145,11 +145,7 @@ def _score(arm: Arm, context: RunContext) -> None:
     folder = context.out / FOLDER
     with context.shows(f"agreement of {arm.name}") as progress:
         figures = rank(
-            plan,
-            folder / CANDIDATES,
-            arm.file(folder),
-            progress,
-            seconds=context.deadline.left,
+            plan, folder / CANDIDATES, arm.file(folder), progress, seconds=context.deadline.left
         )
     check_finished(figures, arm.critic)
 

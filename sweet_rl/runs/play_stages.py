@@ -20,13 +20,7 @@ from sweet_rl import rollouts
 from sweet_rl.progress import Progress
 from sweet_rl.recipe import Recipe
 from sweet_rl.rollouts import Draws, Policy, Rollouts, draw_candidates, roll_out
-from sweet_rl.runs.context import (
-    CANDIDATES,
-    EVALUATIONS,
-    TRAJECTORIES,
-    RunContext,
-    collected_by,
-)
+from sweet_rl.runs.context import CANDIDATES, EVALUATIONS, TRAJECTORIES, RunContext, collected_by
 from sweet_rl.runs.units import EVALUATED, Unit
 from sweet_rl.sampling.samplers import GREEDY, Sampling, seed_of
 from sweet_rl.task_sets import TaskSet, make_tasks, open_task

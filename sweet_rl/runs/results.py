@@ -130,7 +130,6 @@ def _table(recipe: Recipe, split: Split, mode: str, plays: Mapping[str, Plays]) 
 
 
 def _by_kind(plays: Mapping[str, Plays]) -> dict[str, dict[str, float]]:
-    """Success by family and policy."""
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for name, by_seed in plays.items():
         for played in (played for tasks in by_seed.values() for played in tasks.values()):

@@ -154,7 +154,6 @@ def _early_end(recipe: Preference) -> dict[str, Any]:
 
 
 def _plan(unit: Unit, folder: Path, context: RunContext, recipe: Training) -> dict[str, Any]:
-    """What all trainings have in common."""
     return {
         "base": context.base,
         "out": folder,

@@ -175,12 +175,7 @@ class _Graph:
         return found
 
     def _add(
-        self,
-        stage: Stage,
-        seed: int | None,
-        part: str,
-        settings: JsonObject,
-        **needs: Unit | None,
+        self, stage: Stage, seed: int | None, part: str, settings: JsonObject, **needs: Unit | None
     ) -> Unit:
         found = {role: unit for role, unit in needs.items() if unit is not None}
         unit = Unit(stage, seed, part, found, settings)
@@ -221,10 +216,7 @@ class _Graph:
         return self._add(stage, seed, "" if is_own else variant, settings, data=data, begin=begin)
 
     def _candidates(self, seed: int) -> Unit:
-        settings = {
-            "candidates": _settings(self._recipe.candidates),
-            "sampling": self._sampling,
-        }
+        settings = {"candidates": _settings(self._recipe.candidates), "sampling": self._sampling}
         data, begin = self._collect(seed), self._warm_start(seed)
         return self._add("candidates", seed, "", settings, data=data, begin=begin)
 

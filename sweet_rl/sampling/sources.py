@@ -105,9 +105,7 @@ class TransformersSource(SamplingSource):
     @override
     @asynccontextmanager
     async def open(self, adapter: Path | None) -> AsyncIterator[Sampler]:
-        from sweet_rl.sampling.transformers_sampler import (  # noqa: PLC0415 - torch is heavy
-            TransformersSampler,
-        )
+        from sweet_rl.sampling.transformers_sampler import TransformersSampler  # noqa: PLC0415 - torch is heavy
 
         sampler = TransformersSampler(self.base, adapter)
         try:
@@ -124,8 +122,6 @@ class SamplerName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """What the command line says of sampling."""
-
     sampler: SamplerName
     vllm: str | None  # the command of vLLM's API server; None for this Python's
     endpoint: Sequence[str]  # addresses of running ones, instead

@@ -90,7 +90,6 @@ def tokens_and_labels(chains: Iterable[Chain], tokenizer: Tokenizer) -> Iterator
 
 
 def _parts(chain: Chain) -> Iterator[tuple[str, bool]]:
-    """Texts, and whether they are learnt."""
     learnt = {lesson.message for lesson in chain.lessons}
     talk = {lesson.message for lesson in chain.lessons if lesson.kind == TALK}
     for place, message in enumerate(chain.messages):

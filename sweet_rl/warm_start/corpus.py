@@ -101,23 +101,19 @@ def side_of(key: str) -> Side:
 
 
 def conversations(folder: Path = CORPUS / "conversations") -> list[Written]:
-    """All of them, by name."""
     return [read_conversation(path) for path in sorted(folder.glob("*.txt"))]
 
 
 def passages(folder: Path = CORPUS / "passages") -> list[Passage]:
-    """All of them, by file."""
     return [each for path in sorted(folder.glob("*.txt")) for each in read_passages(path)]
 
 
 def shelves(side: Side, folder: Path = CORPUS / "passages") -> list[list[Passage]]:
-    """The passages of a side, by group."""
     groups = [list(read_passages(path)) for path in sorted(folder.glob("*.txt"))]
     return [group for group in groups if group and group[0].side == side]
 
 
 def read_conversation(path: Path) -> Written:
-    """One file."""
     reader = _Lines(path)
     head = {key: reader.field(key) for key in ("topic", "user", "assistant")}
     sessions: list[datetime] = []

@@ -75,7 +75,6 @@ def _faults_of_notes(notes: Sequence[str]) -> Iterator[str]:
 
 
 def describe(talk: Written) -> str:
-    """A line on a conversation's questions."""
     places = [talk.place(question) for question in talk.questions]
     of_assistant = sum(
         place is not None and talk.turns[place].speaker == "assistant" for place in places
@@ -99,13 +98,18 @@ def _kinds(questions: Sequence[CorpusQuestion]) -> dict[str, int]:
     return dict(Counter(question.kind for question in questions))
 
 
+def phrases(text: str) -> Iterator[str]:
+    words = words_of(text)
+    for start in range(len(words) - PHRASE + 1):
+        yield " ".join(words[start : start + PHRASE])
+
+
 def common_phrases(talks: Sequence[Written]) -> list[tuple[str, list[str]]]:
     where: dict[str, set[str]] = defaultdict(set)
     for talk in talks:
         for turn in talk.turns:
-            words = words_of(turn.text)
-            for start in range(len(words) - PHRASE + 1):
-                where[" ".join(words[start : start + PHRASE])].add(talk.name)
+            for phrase in phrases(turn.text):
+                where[phrase].add(talk.name)
     return [
         (phrase, sorted(names))
         for phrase, names in where.items()

@@ -79,8 +79,6 @@ class Converse:
 
 @dataclass(frozen=True, slots=True)
 class Remember:
-    """A question about what was said."""
-
     question: CorpusQuestion  # with its answer, and the sentence that holds it
     speaker: str  # whose sentence that is; empty where nothing was said of it
     notes: tuple[str, ...] = ()  # of the turn with that sentence, which may hold the answer too

@@ -13,16 +13,7 @@ from random import Random
 from typing import TypeVar
 
 from sweet_rl.warm_start import intents
-from sweet_rl.warm_start.facts import (
-    MONTHS,
-    Fact,
-    Kind,
-    draw,
-    dressed,
-    lasting,
-    new_fact,
-    passing,
-)
+from sweet_rl.warm_start.facts import MONTHS, Fact, Kind, draw, dressed, lasting, new_fact, passing
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.wordings import read_data
 
@@ -36,8 +27,6 @@ WINDOWS = (1280, 1280, 1536, 1536, 2048)
 
 @dataclass
 class _Making:
-    """A conversation while it is made up."""
-
     random: Random
     side: intents.Holdout
     talk: list[SmallTalk]

@@ -111,10 +111,22 @@ def test_the_tables_of_a_run_are_printed_as_markdown_and_several_runs_drawn_in_o
     missing = evaluate("tables", str(tmp_path))
     assert isinstance(missing.error, InvalidInput)
     picture = tmp_path / "all.png"
-    drawn = evaluate("picture", str(out), str(out), "--out", str(picture))
+    drawn = evaluate("picture", f"{out}:full", f"{out}:window", "--out", str(picture))
     assert drawn.error is None, drawn.output
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert drawn.output.splitlines()[:-1] == [
+        "| system | nested-kv, accuracy |",
+        "| --- | --- |",
+        "| `full` | .000 [.00, .31] |",
+        "| `window` | .000 [.00, .31] |",
+        "",
+        "- nested-kv, accuracy: n 10, each=2, pairs=8, window 2,048, `full` 8,192, model scripted, temperature 0",
+        "",
+    ]
     assert isinstance(evaluate("picture", str(tmp_path)).error, InvalidInput)
+    missing = evaluate("picture", f"{out}:copying", "--out", str(picture))
+    assert isinstance(missing.error, InvalidInput)
+    assert "It has full, window." in missing.error.hint
 
 
 def test_a_run_is_gone_on_with_and_another_one_refused_its_folder(

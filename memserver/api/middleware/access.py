@@ -128,7 +128,6 @@ class Access:
         self._trusted_origins = trusted_origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the request that may not pass; hand on every other."""
         if scope["type"] == "websocket":  # there are none
             await send({"type": "websocket.close", "code": 1008})
             return

@@ -54,7 +54,6 @@ class Idempotency:
         self._routes: list[tuple[Pattern[str], bool]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a POST that has a key; hand on every other request."""
         if not self._concerns(scope):
             await self._app(scope, receive, send)
             return

@@ -132,20 +132,11 @@ async def find_agent(services: Services, tenant: str, model: str) -> AgentRow:
 
 
 async def find_addressed(
-    services: Services,
-    tenant: str,
-    model: str,
-    fields: Mapping[str, Any],
-    headers: Headers,
+    services: Services, tenant: str, model: str, fields: Mapping[str, Any], headers: Headers
 ) -> Addressed:
     """The agent that a request names; that of a user is made when it is first named.
 
-    Args:
-        services: of the server.
-        tenant: whose agents.
-        model: the request's model: an agent's name or id, and what may follow it.
-        fields: the request's other fields, of which those that name a user are read.
-        headers: of the request.
+    `model` is an agent's name or id, and what may follow it; of the other `fields` those that name a user are read.
 
     Raises:
         Refusal: there is no such agent.

@@ -15,11 +15,7 @@ from memserver.api.json_body import Router
 from memserver.api.openai.addressing import Addressed, Headers, HeadersDep, find_addressed
 from memserver.api.openai.asides import Aside, answer_aside, aside_pieces, is_remembered, no_turn
 from memserver.api.openai.chat import Extra
-from memserver.api.openai.client_tools import (
-    function_call,
-    refuse_without_memory,
-    usage_of,
-)
+from memserver.api.openai.client_tools import function_call, refuse_without_memory, usage_of
 from memserver.api.openai.errors import RESPONSES, no_previous_response
 from memserver.api.openai.requests import (
     RESPONSE_FIELDS,
@@ -259,7 +255,6 @@ class _Writer:
         ]
 
     def _end(self, ended: End) -> list[str]:
-        """The end, whichever it is."""
         closing = self._close() if self._text else []
         call = self._answer.call(ended)
         if call is not None:

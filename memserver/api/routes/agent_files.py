@@ -200,12 +200,7 @@ class _Once:
 
     @classmethod
     async def begin(
-        cls,
-        services: Services,
-        tenant: str,
-        key: str | None,
-        digest: bytes,
-        stack: AsyncExitStack,
+        cls, services: Services, tenant: str, key: str | None, digest: bytes, stack: AsyncExitStack
     ) -> "_Once | KeptAnswer":
         if key is None:
             return cls(services, None)

@@ -62,9 +62,7 @@ QUEUED: dict[str, Any] = {
 
 
 @router.post(
-    "/messages",
-    response_model=Answer,
-    responses={**streamed("The agent's answer."), 202: QUEUED},
+    "/messages", response_model=Answer, responses={**streamed("The agent's answer."), 202: QUEUED}
 )
 async def post_message(
     agent_id: AgentId,

@@ -16,13 +16,7 @@ from memserver.llm.base import ChatModel
 from memserver.storage import turn_steps
 from memserver.storage.api_keys import DEFAULT_TENANT
 from memserver.wire.base import Page
-from memserver.wire.operations import (
-    KnownModel,
-    ModelEndpoint,
-    Operations,
-    Report,
-    ReportContent,
-)
+from memserver.wire.operations import KnownModel, ModelEndpoint, Operations, Report, ReportContent
 
 
 async def _operator_only(caller: CallerDep) -> None:

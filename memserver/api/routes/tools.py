@@ -51,10 +51,7 @@ async def create_tool(new: NewTool, services: ServicesDep, tenant: TenantDep) ->
     if isinstance(new, WebhookIn):
         check_url(new.url, services.networks)
         secret = new.secret or new_secret()
-    definition = NewDefinition(
-        **new.model_dump(exclude={"secret"}),
-        secret=secret,
-    )
+    definition = NewDefinition(**new.model_dump(exclude={"secret"}), secret=secret)
     async with services.database.tenant(tenant) as tx:
         return registered_tool(await tools.create(tx, tenant, definition), secret=secret)
 

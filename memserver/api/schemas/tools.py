@@ -27,11 +27,7 @@ class _NewTool(RequestBody):
         default_factory=lambda: {"type": "object", "properties": {}},
         description="JSON schema of its arguments, of type object.",
         examples=[
-            {
-                "type": "object",
-                "properties": {"city": {"type": "string"}},
-                "required": ["city"],
-            }
+            {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
         ],
     )
 
@@ -127,10 +123,7 @@ class ApprovalIn(RequestBody):
 
     approve: bool = Field(description="True: it runs; false: it doesn't, and the model reads why.")
     reason: str = Field(
-        default="",
-        max_length=2000,
-        description="Why not, for the model.",
-        examples=["Ask first."],
+        default="", max_length=2000, description="Why not, for the model.", examples=["Ask first."]
     )
     stream: bool = Field(default=False, description="Answer as server-sent events.")
 

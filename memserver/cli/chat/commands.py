@@ -42,8 +42,6 @@ class ChatContext:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: how it is written, what it does."""
-
     usage: str
     purpose: str
     run: Callable[[ChatContext, str], None]

@@ -184,10 +184,7 @@ def context_table(view: ContextView) -> Table:
     table.columns[1].justify = "right"
     for part in view.parts:
         bar = ProgressBar(
-            total=max(1, view.window),
-            completed=part.tokens,
-            width=BAR_WIDTH,
-            complete_style="cyan",
+            total=max(1, view.window), completed=part.tokens, width=BAR_WIDTH, complete_style="cyan"
         )
         table.add_row(Text(part.name), f"{part.tokens:,}", bar)
     table.add_row(Text("kept free for the answer", style="dim"), f"{view.reserved:,}", "")
@@ -213,7 +210,6 @@ def print_agents(found: Sequence[Agent]) -> None:
 
 
 def model_of(agent: Agent) -> str:
-    """The model that an agent names, or that it names none."""
     return agent.model or "the server's"
 
 

@@ -14,12 +14,7 @@ from rich.text import Text
 
 from memserver.cli.chat import commands
 from memserver.cli.chat.commands import COMMANDS, ChatContext, Quit
-from memserver.cli.chat.screen import (
-    PlainDisplay,
-    TerminalDisplay,
-    error_text,
-    fullness,
-)
+from memserver.cli.chat.screen import PlainDisplay, TerminalDisplay, error_text, fullness
 from memserver.cli.chat.waiting import Undecided, settle, waiting_call
 from memserver.cli.options import ApiKeyOption, UrlOption, server_url
 from memserver.cli.running_server import find_agent
@@ -97,7 +92,6 @@ class _Session:
                 self._take(line.rstrip("\n"))
 
     def talk(self) -> None:
-        """Read lines from a person until they leave."""
         self._greet()
         self._settle_first()
         while True:

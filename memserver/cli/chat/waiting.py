@@ -19,7 +19,6 @@ class Undecided(Exception):
 
 
 def waiting_call(chat: ChatContext) -> WaitingCall | None:
-    """The call with which the agent waits, if it does."""
     return next(iter(chat.client.calls.list(chat.agent.id).items), None)
 
 

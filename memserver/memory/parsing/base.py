@@ -41,8 +41,6 @@ SHORTEST_SENTENCE = 32
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file that is read."""
-
     content: bytes = field(repr=False)
     kind: Kind  # as `detect` found it
     charset: str = ""  # in which it was declared to be
@@ -76,7 +74,6 @@ class TextSection:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """What `to_json` gave."""
         header = value.get("header")
         return cls(**{**value, "header": header and tuple(header)})
 
@@ -102,7 +99,6 @@ class Parsed:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
-        """What `to_json` gave."""
         sections = [TextSection.from_json(section) for section in value["sections"]]
         return cls(**{**value, "sections": sections})
 

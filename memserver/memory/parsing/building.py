@@ -93,7 +93,6 @@ class TextBuilder:
         self._append(_BETWEEN.join(shown), "\n")
 
     def build(self) -> Parsed:
-        """All of it."""
         text = "".join(self._parts).rstrip("\n")
         return Parsed(text, self._sections, self._units, self.pages, self.warnings, self.metadata)
 

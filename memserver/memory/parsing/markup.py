@@ -23,15 +23,7 @@ from memserver.memory.parsing.html_tables import level_tables
 from memserver.memory.parsing.web_page import page_metadata, remove_boilerplate
 
 _NOT_TEXT = (
-    "script",
-    "style",
-    "template",
-    "noscript",
-    "svg",
-    "nav",
-    "head",
-    "iframe",
-    "select",
+    *("script", "style", "template", "noscript", "svg", "nav", "head", "iframe", "select"),
     "button",
 )
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
@@ -79,7 +71,6 @@ def parse_docx(source: SourceFile) -> Parsed:
 
 
 def html_to_markdown(content: str) -> str:
-    """The text of a piece of HTML, as Markdown."""
     return _soup_to_markdown(BeautifulSoup(content, "html.parser"), "")
 
 

@@ -57,7 +57,6 @@ class Recognizer:
 
 
 def _as_image(page: pypdfium2.PdfPage) -> bytes:
-    """A page as a portable graymap."""
     scale = min(_DOTS, _LARGEST / max(1, *page.get_size()))
     bitmap = page.render(scale=scale, grayscale=True)
     raw, width, stride = bytes(bitmap.buffer), bitmap.width, bitmap.stride

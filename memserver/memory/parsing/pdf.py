@@ -5,12 +5,7 @@ import re
 import pypdfium2
 from pypdfium2 import raw
 
-from memserver.errors import (
-    DocumentCorrupt,
-    DocumentEmpty,
-    DocumentEncrypted,
-    DocumentWithoutText,
-)
+from memserver.errors import DocumentCorrupt, DocumentEmpty, DocumentEncrypted, DocumentWithoutText
 from memserver.memory.parsing.base import Parsed, SourceFile, TextSection, plain
 from memserver.memory.parsing.ocr import Recognizer
 

@@ -17,7 +17,6 @@ _LONGEST_HEADING = 100
 
 
 def parse_text(source: SourceFile) -> Parsed:
-    """All of it."""
     decoded = decode(source.content, source.charset)
     return Parsed(plain(decoded.text), warnings=decoded.warnings)
 

@@ -7,14 +7,7 @@ that is connected to: so neither a redirect nor a second answer of the DNS gets 
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 

@@ -12,8 +12,6 @@ from memserver_evals.colbench.records import Published, Text, read_named
 
 @dataclass(frozen=True, slots=True)
 class BackendExample:
-    """One function that is wanted."""
-
     id: str  # stable
     description: str  # what the human says first; it ends with the signature
     reference: str  # the code that the human has in mind. The agent never sees it
@@ -32,10 +30,7 @@ def load_backend(path: Path) -> tuple[BackendExample, ...]:
     """The tasks of a file: JSON Lines or a list, with the published names of the fields. Raises InvalidInput."""
     return tuple(
         BackendExample(
-            name,
-            record.problem_description,
-            record.ground_truth,
-            tuple(record.test_cases.values()),
+            name, record.problem_description, record.ground_truth, tuple(record.test_cases.values())
         )
         for name, record in read_named(path, _Record, "backend").items()
     )

@@ -13,8 +13,6 @@ Slots = Mapping[str, SlotValue]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One hidden constant."""
-
     name: str  # what people call it
     choices: Sequence[SlotValue]  # the values that it can have
     also: tuple[str, ...] = ()  # other words for it that the simulated human knows

@@ -45,8 +45,7 @@ class Grader:
     async def expected(self, example: BackendExample) -> tuple[CallOutcome, ...]:
         """What the reference gives. Raises SetupError: this machine can't run code safely."""
         outcomes = await self._expected.get(
-            example,
-            lambda: self.sandbox.run(example.reference, example.calls, kind="reference"),
+            example, lambda: self.sandbox.run(example.reference, example.calls, kind="reference")
         )
         if any(outcome.stop == "time" for outcome in outcomes):
             self._expected.forget(example)  # the machine may have been busy: it is run again

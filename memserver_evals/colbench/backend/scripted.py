@@ -45,8 +45,6 @@ NOISY = Habits(early=0.08, idle=0.35, miscopy=0.2)
 
 @dataclass(frozen=True)
 class ScriptedAgent:
-    """A system that plays generated tasks."""
-
     tasks: Mapping[str, SlotTask]  # by the ids of their examples
     habits: Habits = ORACLE  # how it behaves
     max_turns: int = 10  # it answers with its last one, where an example says no other number

@@ -63,7 +63,6 @@ class SlotTask:
         return known
 
     def missing(self, known: Set[str]) -> list[Slot]:
-        """What can be asked for next."""
         return [
             slot
             for slot in self.family.slots

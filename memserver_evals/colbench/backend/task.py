@@ -28,8 +28,6 @@ AGENT_PROMPT = "colbench/backend_agent.md"
 
 @dataclass(frozen=True, slots=True)
 class BackendTask:
-    """An agent asks a simulated human, and answers with code."""
-
     main_score: ClassVar = "success"  # as in the published table
     all_examples: tuple[BackendExample, ...]  # the tasks to play
     grader: Grader  # scores an answer

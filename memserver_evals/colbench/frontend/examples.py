@@ -8,8 +8,6 @@ from memserver_evals.colbench.records import Published, read_named
 
 @dataclass(frozen=True, slots=True)
 class FrontendExample:
-    """One page that is wanted."""
-
     id: str  # stable
     description: str  # what the human says first
     reference: str  # the page that it has in mind, as HTML. The agent never sees it

@@ -12,8 +12,6 @@ from memserver.errors import SetupError, install_extra
 
 
 class Similarity(Protocol):
-    """Compares two pictures."""
-
     name: str  # of the measure; it stands in every table
     is_published: bool  # whether figures by it may be set beside published ones
 

@@ -53,8 +53,6 @@ _PRELOADED = (
 
 @dataclass(frozen=True, slots=True)
 class SandboxLimits:
-    """What code may use."""
-
     cpu_seconds: float = 1  # for one call
     wall_seconds: float = 5  # for one call; what sleeps or waits uses no CPU
     job_seconds: float = 30  # of wall clock for all calls of one job together
@@ -65,8 +63,6 @@ class SandboxLimits:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What the pool wants of a server."""
-
     namespaces: bool = True  # to use them where the machine allows it
     disposable: bool = False  # to run code also where it could read and write all files of its user
 

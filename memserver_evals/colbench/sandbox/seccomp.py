@@ -60,10 +60,7 @@ _STREAM, _LOCAL = 1, 1
 _BOUND: Mapping[str, tuple[tuple[int, int], Sequence[tuple[int, int, Sequence[int]]]]] = {
     # name: numbers, and what some arguments must be: their place, the bits that count, the values
     # to truncate takes no right to write in Landlock's first versions
-    "openat": (
-        (257, 56),
-        [(2, _TRUNCATE | _WAYS, (0, 1, 2, _TRUNCATE | 1, _TRUNCATE | 2))],
-    ),
+    "openat": ((257, 56), [(2, _TRUNCATE | _WAYS, (0, 1, 2, _TRUNCATE | 1, _TRUNCATE | 2))]),
     # TCGETS, FIOCLEX, FIONCLEX, FIONBIO, FIONREAD: nothing of a file's attributes
     "ioctl": ((16, 29), [(1, _ALL_BITS, (0x5401, 0x5451, 0x5450, 0x5421, 0x541B))]),
     # duplicates, flags and locks of a range: no lease, and no signal to an owner

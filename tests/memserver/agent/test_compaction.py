@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memserver.agent.compaction import CompactionJob
+from memserver.agent.compaction import compact
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.storage.database import Database, Transaction
 from memserver.testing.scripted import Call, Held, ScriptedModel
@@ -136,13 +136,12 @@ async def test_a_compaction_cut_off_at_any_await_leaves_the_old_queue_or_the_new
         old = server.rows(STATE), server.rows(SUMMARIES)
         assert old[1] == []
         cut = Cutting(monkeypatch)
-        job = CompactionJob(server.services.deps)
         run = type("Run", (), {"tenant": "default", "args": {"agent_id": agent}})()
         seen = []
         for point in range(100):
             cut.at(point)
             try:
-                await job.run(run)
+                await compact(server.services.deps, run)
             except Cut:
                 [(start, warned)] = server.rows(STATE)
                 summaries = server.rows(SUMMARIES)

@@ -10,7 +10,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from memserver.memory.message_index import MessageIndexing
 from memserver.storage import leases
+from memserver.storage.jobs import JobRun
 from memserver.testing.scripted import ScriptedModel, say
 from tests.support.picture_files import data_url, png
 from tests.support.server import OneDatabase, Server, serving
@@ -85,6 +87,25 @@ async def test_an_agent_may_be_deleted_while_a_message_comes_in(database: OneDat
         assert server.rows("SELECT 1 FROM messages") == []
 
 
+async def test_an_agent_may_be_deleted_while_its_messages_are_indexed(
+    database: OneDatabase,
+) -> None:
+    async with serving(database, ScriptedModel([say("one"), say("two")])) as server:
+        agent = await server.create_agent()
+        indexing = MessageIndexing(server.services.database, server.services.archival)
+        await server.say(agent, "hello")
+        await indexing.run(JOB)
+        await server.say(agent, "hello again")
+        with holding(database, "SELECT 1 FROM recall_embeddings FOR UPDATE"):
+            job = asyncio.create_task(indexing.run(JOB))
+            await blocked(server, 1)
+            delete = asyncio.create_task(server.http.delete(f"/v1/agents/{agent}"))
+            await blocked(server, 2)
+        await job
+        assert (await delete).status_code == 204
+
+
+JOB = JobRun("default", {}, 1, last=False)
 PAST = [{"role": "user", "text": "hello"}]
 
 

@@ -43,7 +43,6 @@ from memserver_evals.colbench.frontend.rendering import (
     Viewport,
     placeholder,
 )
-from memserver_evals.colbench.frontend.scripted import LayoutAgent
 from memserver_evals.colbench.frontend.similarity import (
     ClipSimilarity,
     ImageStatistics,
@@ -53,6 +52,7 @@ from memserver_evals.colbench.frontend.similarity import (
 from memserver_evals.colbench.frontend.task import FrontendTask, page_in
 from memserver_evals.colbench.kinds import Kind
 from memserver_evals.task import Material, Played, Reply, Task
+from tests.memserver_evals.colbench.layout_agent import LayoutAgent
 from tests.support.http_app import Current
 from tests.support.nightly import times
 
