@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 
 from sweet_rl import adapters
@@ -31,7 +30,7 @@ from sweet_rl.warm_start.chains import (
     read_chains,
     tokens_and_labels,
 )
-from sweet_rl.warm_start.fitting import Schedule, compile_layers, fit, is_first, join
+from sweet_rl.warm_start.fitting import Schedule, compile_layers, fit, is_first, join, padded
 from sweet_rl.warm_start.keeping import ChainsBesideChat
 from sweet_rl.warm_start.wordings import DATA
 
@@ -153,10 +152,7 @@ def nats_per_token(
     loss, count = 0.0, 0
     for start in range(0, len(rows), BATCH):
         batch = rows[start : start + BATCH]
-        ids, labels = (
-            pad_sequence([torch.tensor(row[name]) for row in batch], True, padding).to(model.device)
-            for name, padding in (("input_ids", 0), ("labels", IGNORED))
-        )
+        ids, labels = padded(batch, model.device)
         learnt = int((labels[:, 1:] != IGNORED).sum())
         loss += float(model(input_ids=ids, labels=labels).loss) * learnt
         count += learnt
