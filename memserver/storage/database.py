@@ -7,10 +7,11 @@ hides everybody else's rows, even from a query that forgot to.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import psycopg
 from pgvector.psycopg.halfvec import register_halfvec_info
@@ -37,6 +38,7 @@ from memserver.storage.watched import Pulses, WatchedConnection, require_writes
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
 
@@ -52,10 +54,22 @@ WRITES_CHECKED_FOR = 30
 LISTENING_CHECKED_SECONDS = 10.0
 AWAY_SECONDS = 1  # the same once connecting has failed for a while
 RECONNECT_SECONDS = 1  # between two tries to connect, while the database is away
+_READ_ONLY = "set_config('transaction_read_only', 'on', true)"
+
+
+class WritablePool(AsyncConnectionPool[WatchedConnection]):
+    """A pool that, when it looks through its connections, keeps none that takes no writes."""
+
+    @staticmethod
+    @override
+    async def check_connection(conn: AsyncConnection[Any]) -> None:
+        await require_writes(conn)
 
 
 class Database:
     """A pool of connections as the application role."""
+
+    pool_class: type[AsyncConnectionPool[WatchedConnection]] = WritablePool
 
     def __init__(
         self,
@@ -71,7 +85,7 @@ class Database:
         self._prepared = prepared
         self._scope = "SELECT set_config('memserver.tenant', %s, true)"
         self._scope_across = ""
-        self._pool: _Pool | None = None
+        self._pool: AsyncConnectionPool[WatchedConnection] | None = None
         self._pulses = Pulses(url)
         self._weeding: asyncio.Task[None] | None = None
         self._away = False
@@ -93,7 +107,7 @@ class Database:
         kwargs: dict[str, Any] = {"row_factory": dict_row, "autocommit": True}
         if not route.prepares:
             kwargs["prepare_threshold"] = None
-        self._pool = _Pool(
+        self._pool = self.pool_class(
             route.url,
             connection_class=WatchedConnection,
             kwargs=kwargs,
@@ -125,14 +139,22 @@ class Database:
 
         Within `one_commit` it is a part of that one's transaction.
         """
-        whole = _one_commit.get()
-        if whole is not None and whole.task is asyncio.current_task():
+        if (whole := _current_commit()) is not None:
             async with whole.part(tenant) as connection:
                 yield connection
             return
         async with self._connection() as connection, connection.transaction():
             await connection.execute(self._scope, [tenant])
             yield connection
+
+    async def read(self, tenant: str, action: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run what only reads, in a transaction of a tenant's scope that sees all that was committed before."""
+        if (whole := _current_commit()) is not None:
+            async with whole.part(tenant) as connection:
+                return await action(connection)
+        async with self._connection() as connection, connection.transaction():
+            await connection.execute(f"{self._scope}, {_READ_ONLY}".encode(), [tenant])
+            return await action(connection)
 
     @asynccontextmanager
     async def snapshot(self, tenant: str) -> AsyncIterator[Transaction]:
@@ -232,15 +254,6 @@ class Database:
             self._weeding = asyncio.create_task(self.pool.check())
 
 
-class _Pool(AsyncConnectionPool[WatchedConnection]):
-    """A pool that, when it looks through its connections, keeps none that takes no writes."""
-
-    @staticmethod
-    @override
-    async def check_connection(conn: AsyncConnection[Any]) -> None:
-        await require_writes(conn)
-
-
 async def _take_vectors(connection: Transaction) -> None:
     """Let the driver send vectors in binary: many times faster than as text."""
     info = await TypeInfo.fetch(connection, "halfvec")
@@ -303,6 +316,32 @@ async def _has_written(tx: Transaction) -> bool:
 
 
 _one_commit: ContextVar[OneCommit | None] = ContextVar("one_commit", default=None)
+
+
+def _current_commit() -> OneCommit | None:
+    whole = _one_commit.get()
+    return whole if whole is not None and whole.task is asyncio.current_task() else None
+
+
+def is_one_commit() -> bool:
+    """Whether what this task does now is a part of one transaction, so that nobody else sees what it writes."""
+    return _current_commit() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantScope:
+    """A tenant's part of the database, for what opens its transactions itself."""
+
+    database: Database
+    tenant: str
+
+    async def read(self, action: Callable[[Transaction], Awaitable[T]]) -> T:
+        """As `Database.read`."""
+        return await self.database.read(self.tenant, action)
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """As `Database.tenant`."""
+        return self.database.tenant(self.tenant)
 
 
 class LazyTransaction(AsyncExitStack):

@@ -9,7 +9,7 @@ from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
 from memserver.memory.results import ResultReader
 from memserver.messages import JsonObject, ToolSpec
-from memserver.storage.database import Database, LazyTransaction
+from memserver.storage.database import Database, LazyTransaction, TenantScope
 from memserver.tools.signature import read_signature
 from memserver.wire.tools import ToolKind
 
@@ -57,6 +57,11 @@ class ToolContext:
     zone: tzinfo
     reader: ResultReader
     alone: bool = False
+
+    @property
+    def scope(self) -> TenantScope:
+        """For a search, which is no part of `transaction`."""
+        return TenantScope(self.database, self.tenant)
 
 
 ToolFunction = Callable[..., Awaitable[object]]

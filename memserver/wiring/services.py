@@ -36,7 +36,6 @@ from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage import languages, message_index
-from memserver.storage.connecting import TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.erasure import REWRITE
 from memserver.storage.expiry import erasing_expired
@@ -52,7 +51,7 @@ from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.tool import RunnableTool
 from memserver.watchdog import Watchdog
-from memserver.wiring.database import DatabaseUrls, database_urls
+from memserver.wiring.database import DatabaseUrls, database_urls, make_database
 from memserver.wiring.providers import (
     Models,
     OtherEmbedders,
@@ -62,9 +61,6 @@ from memserver.wiring.providers import (
 )
 from memserver.wiring.telemetry import make_recorder
 from memserver.wiring.tools import configured_mcp_servers, python_tools, registry
-
-SHORTEST_IDLE = 10
-"""Seconds that a transaction may be idle, however short a lease is: a busy machine may take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +199,7 @@ async def memory_alone(
     models = Models(settings) if settings.llm_base_url is not None else None
     embedder = BatchingEmbedder(make_embedder(settings))
     others = OtherEmbedders(embedder.model, settings)
-    database = _database(app_url, settings)
+    database = make_database(app_url, settings)
     async with _open(database, *([models] if models else []), others, embedder):
         archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
         yield (database, archival, _recall(settings, embedder)), models
@@ -220,10 +216,10 @@ async def assemble(
 ) -> AsyncIterator[Services]:
     """The services over a database, models, an embedder, further tools and a clock of the caller's."""
     others = OtherEmbedders(embedder.model, settings)
-    database = _database(app_url, settings)
+    metrics = make_recorder(settings)
+    database = make_database(app_url, settings, metrics)
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     webhooks = WebhookSender(settings.tool_networks)
-    metrics = make_recorder(settings)
     models.observe(metrics)
     mcp = McpConnections(database, configured_mcp_servers(settings), settings.tool_networks)
     deps = TurnDependencies(
@@ -368,15 +364,6 @@ def job_handlers(
 
 def _recall(settings: Settings, embedder: Embedder) -> RecallStorage:
     return RecallStorage(embedder if settings.embed_messages else None)
-
-
-def _database(app_url: str, settings: Settings) -> Database:
-    return Database(
-        app_url,
-        pool_size=settings.database_pool_size,
-        limits=TransactionLimits(idle=max(settings.lease_seconds, SHORTEST_IDLE)),
-        prepared=settings.database_prepared_statements,
-    )
 
 
 async def _load_after(models: ModelSource, embedder: Embedder) -> None:
