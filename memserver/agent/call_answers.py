@@ -23,7 +23,6 @@ class CallAnswer:
     """What somebody answers to a call that waits.
 
     Attributes:
-        to: what it waits for.
         granted: an approval: whether it was given; a result: whether the call succeeded.
         text: why an approval was refused, or the result.
     """

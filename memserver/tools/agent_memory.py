@@ -25,11 +25,7 @@ from memserver.text import clean
 
 @dataclass(frozen=True, slots=True)
 class AgentMemory:
-    """The three memories of one agent. Every method raises NotFound if there is no such agent.
-
-    Attributes:
-        agent_id: whose memory.
-    """
+    """The three memories of one agent. Every method raises NotFound if there is no such agent."""
 
     agent_id: UUID
     _tenant: str

@@ -111,7 +111,6 @@ class Addressed:
     """The agent that a request is for.
 
     Attributes:
-        agent: which.
         remember: whether it is to remember the request; None where the model's name leaves that open.
         used: the fields that named the user.
     """
