@@ -99,10 +99,7 @@ _COPIES = (
     _Copy(
         "sections",
         "x.id IN (SELECT old FROM own_sections)",
-        {
-            "id": "(SELECT new FROM own_sections WHERE old = x.id)",
-            "version": "1",
-        },
+        {"id": "(SELECT new FROM own_sections WHERE old = x.id)", "version": "1"},
     ),
     _Copy(
         "agent_sections",

@@ -47,11 +47,7 @@ class ReplicatedDatabase(Database):
     """A primary, and a replica that runs what only reads."""
 
     def __init__(
-        self,
-        url: str,
-        replica_url: str,
-        metrics: Recorder = NO_METRICS,
-        **options: Unpack[Pooling],
+        self, url: str, replica_url: str, metrics: Recorder = NO_METRICS, **options: Unpack[Pooling]
     ) -> None:
         super().__init__(url, **options)
         self._replica = _Replica(_of_standbys(replica_url), **options)
