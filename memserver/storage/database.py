@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import psycopg
 from pgvector.psycopg.halfvec import register_halfvec_info
 from psycopg import AsyncConnection, sql
+from psycopg.pq import Escaping
 from psycopg.rows import DictRow, dict_row
 from psycopg.types import TypeInfo
 from psycopg.types.json import set_json_loads
@@ -54,7 +55,6 @@ WRITES_CHECKED_FOR = 30
 LISTENING_CHECKED_SECONDS = 10.0
 AWAY_SECONDS = 1  # the same once connecting has failed for a while
 RECONNECT_SECONDS = 1  # between two tries to connect, while the database is away
-_READ_ONLY = "set_config('transaction_read_only', 'on', true)"
 
 
 class WritablePool(AsyncConnectionPool[WatchedConnection]):
@@ -83,8 +83,7 @@ class Database:
         self._pool_size = pool_size
         self._limits = limits or TransactionLimits()
         self._prepared = prepared
-        self._scope = "SELECT set_config('memserver.tenant', %s, true)"
-        self._scope_across = ""
+        self._limits_in_each = ""  # transaction, where a connection can't have them
         self._pool: AsyncConnectionPool[WatchedConnection] | None = None
         self._pulses = Pulses(url)
         self._weeding: asyncio.Task[None] | None = None
@@ -101,9 +100,7 @@ class Database:
         route = await find_route(self.url, self._limits, self._prepared)
         if described := route.describe():
             logger.info("The database is reached %s.", described)
-        if route.scope:
-            self._scope = f"{self._scope}, {route.scope}"
-            self._scope_across = f"SELECT {route.scope}"
+        self._limits_in_each = route.scope
         kwargs: dict[str, Any] = {"row_factory": dict_row, "autocommit": True}
         if not route.prepares:
             kwargs["prepare_threshold"] = None
@@ -143,8 +140,7 @@ class Database:
             async with whole.part(tenant) as connection:
                 yield connection
             return
-        async with self._connection() as connection, connection.transaction():
-            await connection.execute(self._scope, [tenant])
+        async with self._begun("", tenant) as connection:
             yield connection
 
     async def read(self, tenant: str, action: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -152,24 +148,19 @@ class Database:
         if (whole := _current_commit()) is not None:
             async with whole.part(tenant) as connection:
                 return await action(connection)
-        async with self._connection() as connection, connection.transaction():
-            await connection.execute(f"{self._scope}, {_READ_ONLY}".encode(), [tenant])
+        async with self._begun("READ ONLY", tenant) as connection:
             return await action(connection)
 
     @asynccontextmanager
     async def snapshot(self, tenant: str) -> AsyncIterator[Transaction]:
         """One transaction in a tenant's scope that only reads, and sees one moment in all its statements."""
-        async with self._connection() as connection, connection.transaction():
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            await connection.execute(self._scope, [tenant])
+        async with self._begun("ISOLATION LEVEL REPEATABLE READ, READ ONLY", tenant) as connection:
             yield connection
 
     @asynccontextmanager
     async def across_tenants(self) -> AsyncIterator[Transaction]:
         """For the few functions that see every tenant; tables show nothing here."""
-        async with self._connection() as connection, connection.transaction():
-            if self._scope_across:
-                await connection.execute(self._scope_across)
+        async with self._begun("") as connection:
             yield connection
 
     @asynccontextmanager
@@ -211,6 +202,31 @@ class Database:
                         yield notice.channel, notice.payload
                     # Nobody notifies on a server that stands still, or that another one has replaced.
                     await require_writes(connection)
+
+    @asynccontextmanager
+    async def _begun(self, kind: str, tenant: str | None = None) -> AsyncIterator[Transaction]:
+        """A transaction of a kind; that it is a tenant's is said in the same message in which it begins."""
+        settings = self._limits_in_each
+        async with self._connection() as connection:
+            if tenant is not None:
+                name = Escaping(connection.pgconn).escape_literal(tenant.encode()).decode()
+                settings = (
+                    f"set_config('memserver.tenant', {name}, true){settings and ', '}{settings}"
+                )
+            begin = f"BEGIN {kind}; SELECT {settings}" if settings else f"BEGIN {kind}".strip()
+            done = False
+            try:
+                await connection.execute(begin.encode(), prepare=False)
+                yield connection
+                done = True
+            except psycopg.Rollback:
+                pass
+            finally:
+                if done:
+                    await connection.commit()
+                else:
+                    with suppress(psycopg.Error):
+                        await connection.rollback()
 
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Transaction]:

@@ -56,7 +56,9 @@ class Eviction:
     failure: str | None
 
 
-_COMMIT_STEP = f"""
+# Without its indentation: a statement of more than 4,096 characters is parsed by the driver at each use.
+_COMMIT_STEP = " ".join(
+    f"""
 WITH held AS (
     UPDATE agent_state SET
         message_count = message_count + json_array_length(%(messages)s::json),
@@ -107,7 +109,8 @@ SELECT released,
        CASE WHEN %(notify)s
             THEN pg_notify('memserver_turns', %(agent_id)s::text || ' ' || %(turn)s::text) END
 FROM held
-"""
+""".split()
+)
 
 
 _EVICT = """
