@@ -56,8 +56,8 @@ TURNS_EACH = 4
 """With one agent, before the client takes its next one."""
 LOOKED_AT = 8
 """Of so many agents one is searched and listed."""
-FLAT = 0.1
-"""MB in 10,000 turns: 10 bytes a turn."""
+FLAT = 0.5
+"""MB in 10,000 turns, or 50 bytes a turn: whatever is kept of each turn takes more."""
 WARM_UP, PIECES, RESAMPLES = 0.2, 10, 2000
 SHOWN_TYPES = 8
 
