@@ -63,6 +63,7 @@ class Answering:
             **LOCAL_MODEL,
             "llm_model": self.model,
             "summary_method": "model",  # which is part of the load
+            "pressure_alert": False,  # whose steps can't send a message, and come to one side more often
             "llm_body": json.dumps({"temperature": 0}),
             "llm_schema": json.dumps(schema),
             "llm_longest_text": self.characters,

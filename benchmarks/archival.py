@@ -41,7 +41,7 @@ from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections, passages
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.collections import CollectionRow, NewCollection
-from memserver.storage.database import Database, LazyTransaction, Transaction
+from memserver.storage.database import Database, TenantScope, Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.storage.passages import NewPassage, PassageChange
@@ -265,8 +265,7 @@ async def search(
     async def searched(tx: Transaction) -> list[CollectionRow]:
         return [await collections.get(tx, each.collection)]
 
-    async with LazyTransaction(on.database, TENANT) as transaction:
-        page = await archival.search(transaction, searched, query, ResultPage())
+    page = await archival.search(TenantScope(on.database, TENANT), searched, query, ResultPage())
     return {hit.passage.id for hit in page.found}
 
 

@@ -25,6 +25,7 @@ from benchmarks.gpu_report import wide_console
 from benchmarks.load import Clients, Conversation, Request, Run, Turn, in_slots
 from benchmarks.model_server import ModelServer, model_server
 from benchmarks.usage import watching
+from memserver.memory.queue import LEAST_OUTPUT
 from tests.support.servers import memserver, temporary_folder
 
 ORDERS = ("working_context_first", "working_context_last")
@@ -84,16 +85,17 @@ async def window_for(url: str, plan: Plan, output_tokens: int) -> int:
     """
     [agent] = await create_agents(url, [0], 0)
     async with aiohttp.ClientSession(url) as session:
+        edit = _edit(agent, 0, 1)
+        await call(session, edit.method, edit.path, json.loads(edit.body))
         used = []
         for turn in range(1, SCALE_TURNS + SAMPLE_TURNS + 1):
             text = {"text": said(0, turn, plan.words)}
             await call(session, "POST", f"/v1/agents/{agent}/messages", text)
             used.append((await call(session, "GET", f"/v1/agents/{agent}/context"))["used"])
     each = (used[-1] - used[SCALE_TURNS - 1]) / SAMPLE_TURNS
-    edits = 60  # tokens that the section grows to
     fixed: float = used[-1] - each * len(used)
     queue: float = each * plan.turns * QUEUE_SHARE
-    return round(fixed + edits + output_tokens + queue)
+    return round(fixed + min(output_tokens, LEAST_OUTPUT) + queue)
 
 
 @dataclass(frozen=True)

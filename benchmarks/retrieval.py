@@ -39,7 +39,7 @@ from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.storage import collections
 from memserver.storage.checks import APP_ROLE
 from memserver.storage.collections import CollectionRow, NewCollection
-from memserver.storage.database import Database, LazyTransaction, Transaction
+from memserver.storage.database import Database, LazyTransaction, TenantScope, Transaction
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
 from memserver.storage.passages import NewPassage
 from memserver.wire.archival import SearchMode
@@ -188,10 +188,10 @@ async def recall(
     async def searched(tx: Transaction) -> list[CollectionRow]:
         return [await collections.get(tx, collection)]
 
-    async with LazyTransaction(on.database, TENANT) as transaction:
-        page = await on.archival.search(
-            transaction, searched, ArchivalQuery(question.text, mode=mode), ResultPage(size=max(AT))
-        )
+    wanted = ArchivalQuery(question.text, mode=mode)
+    page = await on.archival.search(
+        TenantScope(on.database, TENANT), searched, wanted, ResultPage(size=max(AT))
+    )
     found = [ids[hit.passage.id] for hit in page.found]
     return [len(question.evidence & set(found[:k])) / len(question.evidence) for k in AT]
 

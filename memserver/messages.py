@@ -35,8 +35,6 @@ class ToolSpec:
     """A tool as a model sees it.
 
     Attributes:
-        name: by which it is called.
-        description: what it does.
         parameters: a JSON schema of type object.
         forgiving: arguments that the schema doesn't know are left out instead of refused.
     """

@@ -155,6 +155,8 @@ class Settings(BaseSettings):
     """An external Postgres (postgresql://…, as its owner role); unset means the embedded one."""
     database_app_url: SecretStr | None = None
     """The same database as the application role; unset: the owner's URL, with the role taken at start."""
+    database_read_url: SecretStr | None = None
+    """A streaming standby of it, or several, as the application role: searches run there where it is up to date."""
     database_pool_size: int = Field(default=10, ge=2)
     database_prepared_statements: Literal["auto", "on", "off"] = "auto"
     """Whether statements are prepared; auto: unless a pooler stands between. on is for a pooler that knows

@@ -26,13 +26,9 @@ class TokenizerFile:
         error: type[MemserverError] = SetupError,
         setting: str = "MEMSERVER_LLM_TOKENIZER",
     ) -> None:
-        """Make it.
+        """With `special_tokens` those that frame every text are counted too.
 
-        Args:
-            path: of the file or its folder.
-            special_tokens: those that frame every text are counted too.
-            error: is raised where the file is no tokenizer.
-            setting: names the file.
+        `error` is raised where the file is no tokenizer, and names the `setting`.
         """
         self._path = path / "tokenizer.json" if path.is_dir() else path
         self._special_tokens = special_tokens

@@ -40,12 +40,7 @@ _mark: ContextVar[Mark | None] = ContextVar("_mark", default=None)
 
 class Watchdog:
     def __init__(self, seconds: float, folder: Path) -> None:
-        """Make it.
-
-        Args:
-            seconds: a loop that answers nothing for so long is blocked.
-            folder: for the marks of turns; shared by the processes of a machine.
-        """
+        """A loop that answers nothing for so many seconds is blocked; `folder`, for marks of turns, is shared by a machine's processes."""
         self._seconds = seconds
         self._folder = folder
         self._file: IO[bytes] | None = None

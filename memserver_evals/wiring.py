@@ -173,13 +173,8 @@ def _without_model(settings: Settings) -> Settings:
 
 
 _OF_THE_MEMORY = (
-    "archival_search",
-    "embedding_base_url",
-    "embedding_model",
-    "embedding_dimension",
-    "embedding_window",
-    "embedding_tokenizer",
-    "embedding_api_key",
+    *("archival_search", "embedding_base_url", "embedding_model", "embedding_dimension"),
+    *("embedding_window", "embedding_tokenizer", "embedding_api_key"),
 )
 """The settings that decide what the memory finds, whichever model asks."""
 

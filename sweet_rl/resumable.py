@@ -4,15 +4,17 @@ Records go to a file beside the final one, in whatever order they come. When all
 order and the final file appears at once, so that whoever sees it sees all of it.
 """
 
-import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from contextlib import aclosing, closing
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from memserver.errors import MemserverError
+from memserver_evals.runs.engines import as_they_end
 from memserver_evals.runs.run_folder import AppendOnly, read_lines
 from sweet_rl.progress import Progress
 from sweet_rl.trajectories import Record, write_file
@@ -76,35 +78,15 @@ class ResumableJsonl(Generic[K, R]):
         """Make the records that are missing, several at a time, and then the final file, in this order."""
         missing = [key for key in keys if key not in self.done]
         progress(len(keys) - len(missing), len(keys))
-        waiting, made = iter(missing), 0
-        file = AppendOnly(self._growing, synced=False)
-        try:
-            running: set[asyncio.Task[R]] = set()
-            try:
-                while True:
-                    while (
-                        len(running) < at_once
-                        and not deadline.passed
-                        and (key := next(waiting, None)) is not None
-                    ):
-                        running.add(asyncio.ensure_future(make(key)))
-                    if not running:
-                        break
-                    ended, running = await asyncio.wait(
-                        running, return_when=asyncio.FIRST_COMPLETED
-                    )
-                    for task in ended:
-                        record = task.result()
-                        await file.append(record.model_dump_json())
-                        self.done[self._key(record)] = record
-                    made += len(ended)
-                    progress(len(keys) - len(missing) + made, len(keys))
-            finally:
-                for task in running:
-                    task.cancel()
-                await asyncio.gather(*running, return_exceptions=True)
-        finally:
-            file.close()
+        in_time = takewhile(lambda _: not deadline.passed, missing)
+        async with aclosing(as_they_end(in_time, make, at_once)) as ended:
+            with closing(AppendOnly(self._growing, synced=False)) as file:
+                made = len(keys) - len(missing)
+                async for record in ended:
+                    await file.append(record.model_dump_json())
+                    self.done[self._key(record)] = record
+                    made += 1
+                    progress(made, len(keys))
         if any(key not in self.done for key in keys):
             deadline.check(f"{len(self.done)} of {len(keys)} are done in {self._path}")
         records = [self.done[key] for key in keys]

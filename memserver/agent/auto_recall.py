@@ -19,7 +19,7 @@ from memserver.memory.recall import RecallHit
 from memserver.memory.results import ResultReader
 from memserver.messages import CallRecord, FunctionCall
 from memserver.storage.calls import AUTOMATIC
-from memserver.storage.database import LazyTransaction
+from memserver.storage.database import TenantScope
 from memserver.storage.recall import RecallQuery
 
 SEARCH = "recall_memory_search"
@@ -58,14 +58,13 @@ async def _search(state: TurnState, text: str, floor: float, reader: ResultReade
     distinctive: set[int | None] = {term for word, term in query.words.items() if word not in PLAIN}
     if not (query.grams or distinctive):
         return None
-    async with LazyTransaction(state.deps.database, state.lease.tenant) as transaction:
-        found = await state.deps.recall.search(
-            transaction,
-            state.turn.agent_id,
-            RecallQuery(text=text, before=state.queue_start),
-            ResultPage(1, LOOKED_AT),
-            patience=PATIENCE,
-        )
+    found = await state.deps.recall.search(
+        TenantScope(state.deps.database, state.lease.tenant),
+        state.turn.agent_id,
+        RecallQuery(text=text, before=state.queue_start),
+        ResultPage(1, LOOKED_AT),
+        patience=PATIENCE,
+    )
     page = ResultPage(1, min(MOST_SHOWN, reader.page(1).size))
     near = [hit for hit in found.hits if _is_near(hit, query, distinctive, floor)]
     hits = tuple(near[: page.size])

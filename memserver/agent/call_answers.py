@@ -23,7 +23,6 @@ class CallAnswer:
     """What somebody answers to a call that waits.
 
     Attributes:
-        to: what it waits for.
         granted: an approval: whether it was given; a result: whether the call succeeded.
         text: why an approval was refused, or the result.
     """
@@ -47,14 +46,9 @@ def is_of_request(message: Entry, turn: TurnRow) -> bool:
 async def supersede(
     database: Database, tenant: str, turn: TurnRow, results: Mapping[str, str], worker: str
 ) -> None:
-    """End a turn that waits for a result of a client, as there is something newer to answer.
+    """End a turn that waits for a result of a client, as there is something newer to answer: `turn`.
 
-    Args:
-        database: has it.
-        tenant: whose agent it is.
-        turn: the newer one.
-        results: by the call's id; one that came all the same closes the call.
-        worker: whose caller follows the turn.
+    Of `results`, by the call's id, one that came all the same closes the call; the caller of `worker` follows the turn.
     """
     with suppress(Conflict):  # somebody has answered just now
         async with database.tenant(tenant) as tx:

@@ -73,7 +73,7 @@ async def find_chat(tx: Transaction, agent_id: UUID, read: Read, hint: ChatHint)
         known = bool(read.known) or any(entry.chat == found for entry in asked)
     elif place >= 0:
         found, known = await _at(tx, agent_id, place, last), True
-    elif last is not None and not read.answers and _texts(of_last) == [read.text]:
+    elif last is not None and not read.answers and [each.text for each in of_last] == [read.text]:
         return Chat(last.chat)  # a chat's one message again, for another answer
     else:
         found, known = secrets.token_hex(8), False
@@ -118,7 +118,3 @@ def _back(known: Sequence[tuple[str, str]]) -> str:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"…{text[-most:]}"
-
-
-def _texts(entries: Sequence[TranscriptEntry]) -> list[str]:
-    return [entry.text for entry in entries]

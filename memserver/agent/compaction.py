@@ -6,6 +6,7 @@ starts where it did. A turn whose prompt would not fit evicts first, itself.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from memserver.agent.context import AgentView
@@ -40,18 +41,10 @@ async def evict(
     deadline: Deadline,
     lease: Lease | None = None,
 ) -> MemoryChanged | None:
-    """Evict once, at the point where the queue first overflowed.
+    """Evict once, at the point where the queue, of two entries at least, first overflowed.
 
-    Args:
-        deps: of the server.
-        view: whose queue, where it starts, and the summary of what lies before it.
-        queue: at least two entries.
-        budget: of the prompt.
-        deadline: when the summary has to be there.
-        lease: the turn's that evicts, if one does.
-
-    Returns:
-        The event; None if nothing was changed, since the queue is another one by now.
+    Returns the event; None if nothing was changed, since the queue is another one by now. `lease`: the turn's that evicts,
+    if one does.
 
     Raises:
         LeaseLost: another worker serves the agent; nothing was changed.
@@ -94,28 +87,22 @@ async def fold(
         return await summarizer.fold(old, messages, summary_limit(budget))
 
 
-class CompactionJob:
-    def __init__(self, deps: TurnDependencies) -> None:
-        self._deps = deps
+async def compact(deps: TurnDependencies, job: JobRun) -> None:
+    """Evict until the queue is short enough; does nothing if it is, or if the agent is gone."""
+    agent_id = UUID(job.args["agent_id"])
+    with suppress(NotFound):
+        while await _evict_if_needed(deps, job.tenant, agent_id):
+            pass
 
-    async def run(self, job: JobRun) -> None:
-        """Evict until the queue is short enough; does nothing if it is, or if the agent is gone."""
-        agent_id = UUID(job.args["agent_id"])
-        try:
-            while await self._evict(job.tenant, agent_id):
-                pass
-        except NotFound:
-            return
 
-    async def _evict(self, tenant: str, agent_id: UUID) -> bool:
-        """Evict once, if it is needed; whether it was."""
-        # What a turn that runs has in hand is left to that turn.
-        seen = await inspect_context(self._deps, tenant, agent_id, done_only=True)
-        budget = seen.prompt.budget
-        if len(seen.queue) < 2 or budget.room < LEAST_ROOM or not budget.over_target(seen.queue):
-            return False
-        deadline = Deadline(self._deps.limits.turn_timeout)
-        return await evict(self._deps, seen.agent, seen.queue, budget, deadline) is not None
+async def _evict_if_needed(deps: TurnDependencies, tenant: str, agent_id: UUID) -> bool:
+    # What a turn that runs has in hand is left to that turn.
+    seen = await inspect_context(deps, tenant, agent_id, done_only=True)
+    budget = seen.prompt.budget
+    if len(seen.queue) < 2 or budget.room < LEAST_ROOM or not budget.over_target(seen.queue):
+        return False
+    deadline = Deadline(deps.limits.turn_timeout)
+    return await evict(deps, seen.agent, seen.queue, budget, deadline) is not None
 
 
 def compaction_job(tenant: str, agent_id: UUID) -> Job:

@@ -106,11 +106,7 @@ async def build_prompt(
 ) -> PromptParts:
     """Render and count everything but the queue; tools that leave it no room are described briefly.
 
-    Args:
-        view: what there is to show.
-        model: counts.
-        deps: have the prompts' texts, and the server's limits.
-        scale: the model's tokens for each one that we count; None where that was not learnt yet.
+    `scale`: the model's tokens for each one that we count; None where that was not learnt yet.
     """
     texts = _texts(view, model, deps.prompts)
     counts = await model.count_tokens(list(texts.values()))

@@ -72,15 +72,9 @@ class Conversation:
     ) -> TurnRow:
         """Store a message durably as the agent's next turn; the turn starts with `follow`.
 
-        A call of an earlier request's tool is waited for no more: its turn ends, with the result if that comes too.
-
-        Args:
-            tenant: whose agent it is.
-            agent_id: to whom it is said.
-            text: what is said; or that with its chat.
-            key: under which the same message may come again.
-            at: when it is said, if the agent's clock is that of its messages; else it is now.
-            request: what else came with it.
+        A call of an earlier request's tool is waited for no more: its turn ends, with the result if that comes too. Under `key`
+        the same message may come again; `at`: when it is said, if the agent's clock is that of its messages, else it is now;
+        `request`: what else came with it.
 
         Raises:
             InvalidInput: the text is empty, or a time is given to an agent with the server's clock.
@@ -110,12 +104,7 @@ class Conversation:
     ) -> TurnRow:
         """Store durably that something happened, as the agent's next turn, which need not answer.
 
-        Args:
-            tenant: whose agent it is.
-            agent_id: whom it concerns.
-            event: what happened.
-            key: under which the same event may come again.
-            request: of the client that waits for an answer all the same.
+        Under `key` the same event may come again; `request` is of a client that waits for an answer all the same.
 
         Raises:
             NotFound: no such agent.
@@ -178,11 +167,7 @@ class Conversation:
     ) -> TurnResult:
         """Run the turn, or wait for the worker that does, to its end or until one of its calls waits for an answer.
 
-        Args:
-            tenant: whose turn it is.
-            turn: as `post`, `answer` or the database gave it.
-            after: only what happens after this position.
-            by_request: as in `follow`.
+        It is of what happens after the position `after`; `by_request` is as in `follow`.
 
         Raises:
             ServerStopping: this server ends first; the turn stays in the inbox.
@@ -213,14 +198,9 @@ class Conversation:
     ) -> AsyncGenerator[Event]:
         """The turn's events until it ends or an answer is waited for, each committed step once.
 
-        The answer may be to a call of this turn, or of one before it.
-
-        Args:
-            tenant: whose turn it is.
-            turn: as `post` or the database gave it.
-            text: also deltas of the text, whichever process serves the agent.
-            after: only steps after this position, for one who has read that far.
-            by_request: they end at a call of a tool that a request brought, also where it has its result by now.
+        The answer may be to a call of this turn, or of one before it. With `text` there are deltas of the text, too, whichever
+        process serves the agent; of steps those after the position `after`. `by_request`: they end at a call of a tool that a
+        request brought, also where it has its result by now.
         """
         first = turn.first_position
         seen = max(after, first if turn.kind == "message" else first + PLACES_PER_TURN - 1)

@@ -103,14 +103,10 @@ class Counting:
 async def count_entry(
     shown: Sequence[PromptMessage], model: ChatModel, *, written: int = 0, scale: float = 1.0
 ) -> int:
-    """Tokens of an entry as it stands in a prompt, with what the template puts around it, as we count.
+    """Tokens of an entry as it stands in a prompt, with what the template puts around it, as we count; nothing has none.
 
-    Args:
-        shown: the entry, a call's result included; nothing has no tokens.
-        model: counts.
-        written: tokens that the endpoint says the model wrote for this call, if it said so; they save a
-            count, unless they are more than the call can have (then it was thinking).
-        scale: the model's tokens for each one that we count.
+    `written`: tokens that the endpoint says the model wrote for this call, if it said so; they save a count, unless they are
+    more than the call can have (then it was thinking). `scale`: the model's tokens for each one that we count.
     """
     texts = [_counted_text(part) for part in shown]
     around = model.message_overhead * len(shown)

@@ -29,9 +29,7 @@ class ModelSource(Protocol):
     def get(self, name: str | None, tenant: str = "") -> ChatModel:
         """The model of this name; None is the server's default.
 
-        Args:
-            name: what the endpoint calls it.
-            tenant: whose turn it is to wait for answers; nobody's where only tokens are counted.
+        `tenant`: whose turn it is to wait for answers; nobody's where only tokens are counted.
         """
         ...
 

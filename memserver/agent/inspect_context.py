@@ -28,13 +28,7 @@ class InspectedContext:
 async def inspect_context(
     deps: TurnDependencies, tenant: str, agent_id: UUID, *, done_only: bool = False
 ) -> InspectedContext:
-    """Put the prompt together as the next step would find it.
-
-    Args:
-        deps: of the server.
-        tenant: whose agent.
-        agent_id: which.
-        done_only: leave out what belongs to a turn that still runs.
+    """Put the prompt together as the next step would find it; with `done_only` without what belongs to a turn that still runs.
 
     Raises:
         NotFound: no such agent.

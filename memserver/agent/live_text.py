@@ -39,11 +39,9 @@ class TextDelta:
     """More text of the message that is being generated.
 
     Attributes:
-        step: that generates it.
         position: in the history, of the message, at least.
         attempt: a name for this try of the step.
         at: characters of the message before this text.
-        text: what is new.
     """
 
     step: int

@@ -55,11 +55,7 @@ MOST_INVALID = 3
 
 
 class InvalidReplies:
-    """Those of one turn, in a row.
-
-    Args:
-        in_form: answers are JSON of a schema, as send_message has it in this turn.
-    """
+    """Those of one turn, in a row. `in_form`: answers are JSON of a schema, as send_message has it in this turn."""
 
     def __init__(self, *, in_form: bool = False) -> None:
         self._in_form = in_form
@@ -74,10 +70,7 @@ class InvalidReplies:
     ) -> Reply:
         """The answer that a model has given in plain words once more, though it had to call a tool.
 
-        Args:
-            error: says what came instead of a call.
-            tools: what may be called in this step.
-            last: whether it can't be asked again.
+        `error` says what came instead of a call; `last`: whether it can't be asked again.
 
         Raises:
             ProtocolViolation: the one given: it is no answer, or a complaint comes first.

@@ -1,5 +1,6 @@
 """Writes a summary again that had taken up what was deleted: from the last summary that had not, and what is left."""
 
+from contextlib import suppress
 from uuid import UUID
 
 from memserver.agent.compaction import fold
@@ -15,31 +16,26 @@ MOST_MESSAGES = 1000
 """Of a history that is read again, the newest."""
 
 
-class RewritingJob:
-    def __init__(self, deps: TurnDependencies) -> None:
-        self._deps = deps
+async def rewrite(deps: TurnDependencies, job: JobRun) -> None:
+    """Write it; does nothing if the summary holds, or if the agent is gone."""
+    agent_id = UUID(job.args["agent_id"])
+    with suppress(NotFound):
+        while not await _is_written(deps, job.tenant, agent_id):
+            pass
 
-    async def run(self, job: JobRun) -> None:
-        """Write it; does nothing if the summary holds, or if the agent is gone."""
-        agent_id = UUID(job.args["agent_id"])
-        try:
-            while not await self._is_written(job.tenant, agent_id):
-                pass
-        except NotFound:
-            return
 
-    async def _is_written(self, tenant: str, agent_id: UUID) -> bool:
-        """Whether the summary holds now; else something has changed while it was written."""
-        async with self._deps.database.tenant(tenant) as tx:
-            outdated = await erasure.find_outdated(tx, agent_id)
-            if outdated is None:
-                return True
-            newest = PageQuery(MOST_MESSAGES, outdated.until, descending=True)
-            page = await recall.history_page(tx, agent_id, newest)
-        left = [message for message in reversed(page) if message.position >= outdated.since]
-        seen = await inspect_context(self._deps, tenant, agent_id, done_only=True)
-        summary = await fold(self._deps, seen.agent, seen.prompt.budget, outdated.text, left)
-        text = summary.text if NOTE in summary.text else f"{summary.text}\n\n{NOTE}".strip()
-        new = Rewritten(text, summary.tokens, summary.method, summary.failure)
-        async with self._deps.database.tenant(tenant) as tx:
-            return await erasure.replace_outdated(tx, agent_id, outdated, new)
+async def _is_written(deps: TurnDependencies, tenant: str, agent_id: UUID) -> bool:
+    """Whether the summary holds now; else something has changed while it was written."""
+    async with deps.database.tenant(tenant) as tx:
+        outdated = await erasure.find_outdated(tx, agent_id)
+        if outdated is None:
+            return True
+        newest = PageQuery(MOST_MESSAGES, outdated.until, descending=True)
+        page = await recall.history_page(tx, agent_id, newest)
+    left = [message for message in reversed(page) if message.position >= outdated.since]
+    seen = await inspect_context(deps, tenant, agent_id, done_only=True)
+    summary = await fold(deps, seen.agent, seen.prompt.budget, outdated.text, left)
+    text = summary.text if NOTE in summary.text else f"{summary.text}\n\n{NOTE}".strip()
+    new = Rewritten(text, summary.tokens, summary.method, summary.failure)
+    async with deps.database.tenant(tenant) as tx:
+        return await erasure.replace_outdated(tx, agent_id, outdated, new)

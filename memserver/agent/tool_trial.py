@@ -42,12 +42,7 @@ async def try_tool(
 ) -> ToolTrial:
     """Call a tool with a model's arguments, in the limits of a turn's call; a Python function in a process of its own.
 
-    Args:
-        deps: the server's.
-        tool: which.
-        arguments: as a model would write them.
-        tenant: whose tool it is.
-        agent_id: whose id and memory a Python function has, and a webhook is sent; None: nobody's.
+    A function has the id and memory of `agent_id`, and a webhook is sent it; None: nobody's.
 
     Raises:
         InvalidInput: the tool acts only in a turn, or its schema is broken.

@@ -48,11 +48,8 @@ class TurnWriter:
     ) -> Continue | Ended:
         """Write the end of a step, and the alert that follows it, if any; `report` comes once it is committed.
 
-        Args:
-            tx: where call and effect are, too.
-            step: what came of it.
-            stop: why the turn ends with it, if it does.
-            stored: the step's entry was written before, when its call began or waited.
+        `tx` is where call and effect are, too; `stop`: why the turn ends with the step, if it does; `stored`: the step's entry
+        was written before, when its call began or waited.
         """
         state = self._state
         added = [] if stored else [step]
@@ -131,10 +128,19 @@ class TurnWriter:
         """Write a change; with the turn's end, what follows when it leaves the queue too long."""
         state = self._state
         released = await turn_writes.commit_step(tx, state.lease, change)
-        # Before the alert's steps are over nothing is evicted that could still wait.
-        if change.ended and state.warned and state.budget and state.budget.over_target(queue):
+        if change.ended and self._is_too_long(queue):
             await jobs.defer(tx, compaction_job(state.lease.tenant, state.lease.agent_id))
         return released
+
+    def _is_too_long(self, queue: list[Entry]) -> bool:
+        """Whether the next turn should find a shorter queue.
+
+        One that fits can wait for the alert. Else that turn would have to evict first, while somebody waits.
+        """
+        budget, warned = self._state.budget, self._state.warned
+        return budget is not None and (
+            not budget.fits(queue) or (warned and budget.over_target(queue))
+        )
 
     def _change(
         self, added: list[Entry], steps: int, stop: str | None, error: JsonObject | None = None

@@ -69,11 +69,8 @@ class TurnTools:
     ) -> None:
         """Count the calls that the turn has made already, where rules count them.
 
-        Args:
-            database: has what has left the queue.
-            lease: on the agent.
-            queue: as it is now, from the agent's queue start on.
-            first: position of the turn's first message.
+        `queue` is as it is now, from the agent's queue start on; the database has what has left it. `first` is the position of
+        the turn's first message.
         """
         if not self._rules:
             return

@@ -49,14 +49,9 @@ class Contents:
 
 
 class Export:
-    """The export of an agent.
+    """The export of an agent; `contents` is what the file has.
 
-    Args:
-        database: where it is.
-        tenant: whose it is.
-        agent_id: which.
-        contents: what the file has.
-        at_once: lets only so many exports read, since each has a connection of the pool to itself meanwhile.
+    `at_once` lets only so many exports read, since each has a connection of the pool to itself meanwhile.
     """
 
     def __init__(

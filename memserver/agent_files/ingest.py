@@ -21,7 +21,6 @@ from memserver.agent_files import statements
 from memserver.agent_files.archive import LONGEST_LINE
 from memserver.agent_files.float16 import decode_vector, pack_float16, unpack_float16
 from memserver.agent_files.records import (
-    EditRecord,
     FileRecord,
     MessageRecord,
     PassageRecord,
@@ -221,7 +220,8 @@ class _Writing:
             for edit in batch:
                 if edit.section not in ids:
                     raise AgentFileCorrupt(f"edits.jsonl: there is no section {edit.section!r}.")
-                if _is_newest(edit, newest[edit.section]):
+                last = newest[edit.section]
+                if (edit.version, edit.text) == (last.version, last.text):
                     ended.add(edit.section)
                 agent_id = self.agent_id if edit.own else None
                 section_id = ids[edit.section]
@@ -348,10 +348,6 @@ def _dump(batch: Sequence[FileRecord]) -> list[dict[str, Any]]:
                 value = holder[name]
                 holder[name] = None if value is None else json.dumps(value, ensure_ascii=False)
     return rows
-
-
-def _is_newest(edit: EditRecord, section: SectionRecord) -> bool:
-    return (edit.version, edit.text) == (section.version, section.text)
 
 
 def _check_messages(batch: Sequence[MessageRecord], end: int) -> None:

@@ -319,17 +319,8 @@ async def insert_messages(
 ) -> None:
     """Store messages, many at a time, each with its call if it made one; JSON is text."""
     names = (
-        "position",
-        "role",
-        "text",
-        "thought",
-        "tokens",
-        "created_at",
-        "fields",
-        "chat",
-        "chat_note",
-        "pictures",
-        "expires_at",
+        *("position", "role", "text", "thought", "tokens", "created_at", "fields", "chat"),
+        *("chat_note", "pictures", "expires_at"),
     )
     await tx.execute(
         """INSERT INTO messages (agent_id, position, tenant, role, content, thought, tokens, created_at,

@@ -116,7 +116,12 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        telemetry={"metrics": False, "logs": False, "operation_spans": False},
+        telemetry={
+            "tracing": settings.otlp_endpoint is not None,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+        },
         lifespan=_lifespan(mcp, services, settings),
         responses=errors.DOCUMENTED,
         generate_unique_id_function=operation_id,

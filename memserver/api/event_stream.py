@@ -42,13 +42,9 @@ class EventStream(StreamingResponse):
         headers: Mapping[str, str] | None = None,
         on_hang_up: HangUp | None = None,
     ) -> None:
-        """Make it.
+        """Send the frames of events; after `ping_seconds` without one a comment.
 
-        Args:
-            frames: of events.
-            ping_seconds: after so long without one a comment is sent.
-            headers: more of them.
-            on_hang_up: what is done when the client goes before the end.
+        `on_hang_up` is done when the client goes before the end.
         """
         super().__init__(
             frames, media_type="text/event-stream", headers={**HEADERS, **(headers or {})}

@@ -122,7 +122,7 @@ def _show_examples(operation: dict[str, Any], path: str, document: JsonObject) -
             content["example"] = example(content["schema"], document, sent=True)
     for status, response in operation["responses"].items():
         for content in _json_of(response):
-            failed = _is_failure(content["schema"])
+            failed = str(content["schema"].get("$ref", "")).endswith("ErrorResponse")
             with suppress(NoExample):
                 content["example"] = (
                     _failure(int(status), response["description"], path)
@@ -135,10 +135,6 @@ def _json_of(holder: dict[str, Any]) -> Iterator[dict[str, Any]]:
     content = holder.get("content", {}).get(JSON)
     if content is not None:
         yield content
-
-
-def _is_failure(schema: JsonObject) -> bool:
-    return str(schema.get("$ref", "")).endswith("ErrorResponse")
 
 
 def _failure(status: int, message: str, path: str) -> JsonObject:

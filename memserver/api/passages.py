@@ -17,7 +17,7 @@ from memserver.memory.archival import ArchivalQuery, Searched
 from memserver.memory.dates import parse_range
 from memserver.memory.results import excerpts, passage_result
 from memserver.storage import collections
-from memserver.storage.database import LazyTransaction, Transaction
+from memserver.storage.database import LazyTransaction, TenantScope, Transaction
 from memserver.storage.passage_search import PassageConditions
 from memserver.storage.passages import NewPassage
 from memserver.text import clean
@@ -87,10 +87,8 @@ class Search:
         self, services: Services, tenant: str, searched: Searched, filters: Filters
     ) -> ArchivalResults:
         archival_query = ArchivalQuery(self._query, filters.read(services), self._mode)
-        async with LazyTransaction(services.database, tenant) as transaction:
-            found = await services.archival.search(
-                transaction, searched, archival_query, self._page
-            )
+        scope = TenantScope(services.database, tenant)
+        found = await services.archival.search(scope, searched, archival_query, self._page)
         results = [passage_result(each.passage, each.label, UTC) for each in found.found]
         return archival_results(found, await excerpts(results, self._query))
 

@@ -26,7 +26,6 @@ class ShownTurn:
     """A turn as the page shows it: what the person said, or what happened, and all that followed.
 
     Attributes:
-        turn: its number.
         messages: those of it that are there by now.
         running: whether more may come, so that the page follows it.
     """

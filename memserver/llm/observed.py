@@ -2,18 +2,16 @@
 
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import TypeVar
 
 from opentelemetry.trace import Span, SpanKind
 from typing_extensions import override
 
 from memserver.errors import ModelError
-from memserver.llm.base import ChatModel, ModelDecorator, Reply, TextSink, Written
-from memserver.messages import Prompt, TokenUsage, ToolSpecs
+from memserver.llm.base import Answer, ChatModel, ModelDecorator, TextSink
+from memserver.messages import TokenUsage
 from memserver.telemetry.metrics import FIRST_TEXT, MODEL, MODEL_TOKENS, Recorder
 from memserver.telemetry.spans import span
 
-_Answer = TypeVar("_Answer", Reply, Written)
 CHAT, PROVIDER = "chat", "openai"
 """By OpenTelemetry's conventions: the operation, and whose API the endpoint speaks."""
 
@@ -28,25 +26,9 @@ class ObservedModel(ModelDecorator):
         self._known = known
 
     @override
-    async def call_tool(
-        self, prompt: Prompt, tools: ToolSpecs, *, max_tokens: int, on_text: TextSink | None = None
-    ) -> Reply:
-        return await self._observe(
-            lambda sink: self.inner.call_tool(prompt, tools, max_tokens=max_tokens, on_text=sink),
-            on_text,
-        )
-
-    @override
-    async def write(
-        self, prompt: Prompt, *, max_tokens: int, on_text: TextSink | None = None
-    ) -> Written:
-        return await self._observe(
-            lambda sink: self.inner.write(prompt, max_tokens=max_tokens, on_text=sink), on_text
-        )
-
-    async def _observe(
-        self, ask: Callable[[TextSink | None], Awaitable[_Answer]], on_text: TextSink | None
-    ) -> _Answer:
+    async def around(
+        self, ask: Callable[[TextSink | None], Awaitable[Answer]], on_text: TextSink | None
+    ) -> Answer:
         start, first = perf_counter(), 0.0
         name = self.inner.name
         record = self._recorder.record

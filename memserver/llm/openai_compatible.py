@@ -95,12 +95,8 @@ class OpenAICompatible(ChatModel):
     ) -> None:
         """Make it; nothing is asked yet.
 
-        Args:
-            endpoint: where it is.
-            options: which model, and how it is used.
-            counter: counts tokens; None estimates them. Closed with the model.
-            circuit: the endpoint's, shared by all its models; None asks it always.
-            clock: seconds that only grow, by which it is judged what is to be found out again.
+        `counter` counts tokens, and is closed with the model; None estimates them. `circuit` is the endpoint's, shared by all
+        its models; None asks it always. By `clock`, seconds that only grow, is judged what is to be found out again.
 
         Raises:
             SetupError: the options' profile names what there is not.
@@ -197,7 +193,8 @@ class OpenAICompatible(ChatModel):
     def tools_text(self, tools: ToolSpecs) -> str:
         """What these tools add to a prompt, as text, for counting; the longer one while that is open."""
         if self._keeper.is_open:
-            return max(native_tools_text(tools), tools_as_text(tools), key=_bytes)
+            texts = native_tools_text(tools), tools_as_text(tools)
+            return max(texts, key=lambda text: len(text.encode(errors="replace")))
         profile = self._keeper.profile
         if profile.mode == "tools":
             return native_tools_text(tools)
@@ -296,7 +293,3 @@ def _refusal(raw: RawReply, usage: TokenUsage) -> ModelRefused:
     error = ModelRefused(message, hint=_ASK_OTHERWISE)
     error.usage = usage
     return error
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode(errors="replace"))

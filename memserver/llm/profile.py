@@ -64,15 +64,10 @@ class EndpointProfile:
 
 FIELDS = tuple(field.name for field in fields(EndpointProfile))
 OF_MESSAGES = frozenset(
-    [
-        "roles",
-        "system_role",
-        "returned_fields",
-        "missing_fields",
-        "calls_without_tools",
-        "text_beside_calls",
-        "pictures",
-    ]
+    {
+        *("roles", "system_role", "returned_fields", "missing_fields", "calls_without_tools"),
+        *("text_beside_calls", "pictures"),
+    }
 )
 """Fields about a prompt's messages: the probe's two messages show nothing of them."""
 _SET_BY_BODY = {"max_tokens": "output_limit", "max_completion_tokens": "output_limit"}

@@ -16,7 +16,7 @@ from memserver.memory.results import ResultReader, describe, passage_label, pass
 from memserver.messages import PassageHit, Retriever, StoredPassage
 from memserver.storage import collections, passage_search, passages
 from memserver.storage.collections import CollectionRow
-from memserver.storage.database import LazyTransaction, Transaction
+from memserver.storage.database import LazyTransaction, TenantScope, Transaction
 from memserver.storage.passage_search import EVERYTHING, PassageConditions, Ranked
 from memserver.storage.passages import NewPassage, PassageChange
 from memserver.text import Span
@@ -140,36 +140,33 @@ class ArchivalStorage:
 
     async def search(
         self,
-        transaction: LazyTransaction,
+        scope: TenantScope,
         searched: Searched,
         query: ArchivalQuery,
         page: ResultPage,
     ) -> ArchivalPage:
-        """A page of the passages that fit a query best. A page that doesn't exist is empty.
-
-        The transaction is given back where a query has to be embedded by another model, so nothing may be in it
-        yet. Raises as `insert`.
-        """
+        """A page of the passages that fit a query best. A page that doesn't exist is empty. Raises as `insert`."""
         _check_texts([query.text])
         mode = query.mode or self.mode
         vectors: dict[str, Vector] = {}
         if mode != "text":  # most collections are of this model: one transaction will do
             vectors[self.embedder.model] = await self.embedder.embed_query(query.text)
-        while True:
-            tx = await transaction.get()
+
+        async def find(tx: Transaction) -> ArchivalPage | dict[str, int]:
+            """The page; or the models, with their dimensions, of which vectors are missing."""
             found_in = await searched(tx)
-            models = {
+            missing = {
                 c.embedding_model: c.dimension
                 for c in found_in
-                if c.passage_count and mode != "text"
+                if c.passage_count and mode != "text" and c.embedding_model not in vectors
             }
-            missing = models.keys() - vectors.keys()
-            if not missing:
-                return await _find(tx, found_in, query, mode, vectors, page)
-            await transaction.roll_back()
-            for model in missing:
-                embedder = self.embedder_of(model, models[model])
+            return missing or await _find(tx, found_in, query, mode, vectors, page)
+
+        while isinstance(found := await scope.read(find), dict):
+            for model, dimension in found.items():
+                embedder = self.embedder_of(model, dimension)
                 vectors[model] = await embedder.embed_query(query.text)
+        return found
 
     async def update(
         self,

@@ -4,7 +4,7 @@ import asyncio
 import base64
 import binascii
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
 from uuid import UUID
@@ -17,7 +17,7 @@ from memserver.memory.paging import ResultPage, header
 from memserver.memory.results import ResultReader, describe, message_result
 from memserver.messages import Entry
 from memserver.storage import message_index, message_vectors, recall
-from memserver.storage.database import LazyTransaction, Transaction
+from memserver.storage.database import TenantScope, Transaction
 from memserver.storage.nearest_messages import nearest
 from memserver.storage.recall import RecallQuery, SearchCursor, SearchPage, SearchWindow
 from memserver.wire.messages import Coverage, FoundBy, RecallMode
@@ -66,7 +66,7 @@ class RecallPage:
 
 
 class RecallStorage:
-    """Searches the history of agents; no transaction is open while a query is embedded."""
+    """Searches the history of agents; no transaction is open while a query is embedded, and none of a search writes."""
 
     def __init__(self, embedder: Embedder | None) -> None:
         """Make it with the embedder of the messages; None: they have no vectors."""
@@ -74,7 +74,7 @@ class RecallStorage:
 
     async def search(
         self,
-        transaction: LazyTransaction,
+        scope: TenantScope,
         agent_id: UUID,
         query: RecallQuery,
         page: ResultPage,
@@ -85,7 +85,8 @@ class RecallStorage:
         """Search the history. A page that doesn't exist is empty, with the right total.
 
         A query without a text lists what its dates and roles let through. If the embedder fails, a hybrid
-        search finds what it can without it; also if it takes more than `patience` seconds.
+        search finds what it can without it; also if it takes more than `patience` seconds. Where vectors are
+        missing, as after a change of the embedding model, they are requested.
 
         Raises:
             EmbeddingError: the embedder failed in a search by meaning alone.
@@ -93,16 +94,34 @@ class RecallStorage:
         """
         blank = query.text is None or not query.text.strip()
         if blank or query.ignore_case or mode == "exact":
-            return await search(await transaction.get(), agent_id, query, page)
+            return await scope.read(lambda tx: search(tx, agent_id, query, page))
         vector, failed = await self._vector(query.text or "", mode, patience)
-        tx = await transaction.get()
+        found, is_missing = await scope.read(
+            lambda tx: self._find(tx, agent_id, query, page, mode, vector)
+        )
+        if is_missing:
+            async with scope.transaction() as tx:
+                await message_index.request(tx, agent_id)
+        return replace(found, failed=failed)
+
+    async def _find(
+        self,
+        tx: Transaction,
+        agent_id: UUID,
+        query: RecallQuery,
+        page: ResultPage,
+        mode: RecallMode,
+        vector: Vector | None,
+    ) -> tuple[RecallPage, bool]:
+        """The page, and whether vectors are missing that nobody has requested."""
         exact: list[int] = []
         if mode == "hybrid":
             window = SearchWindow(ENOUGH_EXACT, count_to=HYBRID_COUNTED_TO)
             total, counted, exact = await recall.count_and_positions(tx, agent_id, query, window)
             if total >= ENOUGH_EXACT:
-                return await self._exact_page(tx, agent_id, query, page, (total, counted, exact))
-        ranked, coverage = await self._ranked(tx, agent_id, query, mode, vector)
+                found = (total, counted, exact)
+                return await self._exact_page(tx, agent_id, query, page, found), False
+        ranked, coverage, is_missing = await self._ranked(tx, agent_id, query, mode, vector)
         held = set(exact)
         order = [*exact, *[each for each in ranked if each not in held][:MOST_RANKED]]
         offset = max(page.offset, 0) if page.number >= 1 else len(order)
@@ -111,7 +130,8 @@ class RecallStorage:
             _hit(message, ranked.get(message.position, _Ranked()), message.position in held)
             for message in await recall.at_positions(tx, agent_id, shown)
         )
-        return RecallPage(hits, len(order), True, None, page, coverage, failed, query.text or "")
+        text = query.text or ""
+        return RecallPage(hits, len(order), True, None, page, coverage, query=text), is_missing
 
     async def _exact_page(
         self,
@@ -162,15 +182,17 @@ class RecallStorage:
         query: RecallQuery,
         mode: RecallMode,
         vector: Vector | None,
-    ) -> tuple[dict[int, "_Ranked"], Coverage | None]:
-        """What words and meaning find, best first; and how much can be found by meaning."""
+    ) -> tuple[dict[int, "_Ranked"], Coverage | None, bool]:
+        """What words and meaning find, best first; and how much can be found by meaning, as `_coverage` says."""
         orders: dict[FoundBy, list[int]] = {}
         near: dict[int, message_vectors.VectorHit] = {}
-        coverage = None
+        coverage, is_missing = None, False
         if mode != "meaning":
             orders["words"] = await recall.by_words(tx, agent_id, query, at_most=MOST_RANKED)
         if vector is not None and self._embedder is not None:
-            state, coverage = await _state(tx, agent_id, self._embedder.model, len(vector))
+            space = (self._embedder.model, len(vector))
+            state = await message_vectors.find_embedded(tx, agent_id, *space)
+            coverage, is_missing = await _coverage(tx, agent_id, state)
             if state is not None:
                 best = await nearest(tx, state, vector, query, MOST_RANKED)
                 near = {each.position: each for each in best}
@@ -180,7 +202,7 @@ class RecallStorage:
             by = tuple(name for name, found in orders.items() if position in found)
             part = near.get(position)
             ranked[position] = _Ranked(by) if part is None else _Ranked(by, part.part, part.score)
-        return ranked, coverage
+        return ranked, coverage, is_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,18 +219,15 @@ def _hit(message: Entry, ranked: _Ranked, exact: bool) -> RecallHit:
     return RecallHit(message, ("exact",) if exact else ranked.found_by, part, ranked.score)
 
 
-async def _state(
-    tx: Transaction, agent_id: UUID, model: str, dimension: int
-) -> tuple[message_vectors.EmbeddedHistory | None, Coverage]:
-    """How far an agent's vectors go; what lacks is requested, as after a change of the embedding model."""
-    state = await message_vectors.find_embedded(tx, agent_id, model, dimension)
-    messages, settled = await message_vectors.count_spoken(tx, agent_id)
-    complete = settled <= (state.embedded_to if state else 0)
-    if not complete:
-        await message_index.request(tx, agent_id)
-    return state, Coverage(
-        embedded=state.messages if state else 0, messages=messages, complete=complete
-    )
+async def _coverage(
+    tx: Transaction, agent_id: UUID, state: message_vectors.EmbeddedHistory | None
+) -> tuple[Coverage, bool]:
+    """How much can be found by meaning; and whether vectors are missing that nobody has requested."""
+    spoken = await message_vectors.read_spoken(tx, agent_id)
+    complete = spoken.settled <= (state.embedded_to if state else 0)
+    embedded = state.messages if state else 0
+    coverage = Coverage(embedded=embedded, messages=spoken.messages, complete=complete)
+    return coverage, not (complete or spoken.requested)
 
 
 async def search(

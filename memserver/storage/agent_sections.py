@@ -75,8 +75,7 @@ async def arrange(tx: Transaction, agent_id: UUID, names: Sequence[str]) -> None
 async def delete(tx: Transaction, agent_id: UUID, section_id: UUID) -> None:
     """Take a section from an agent; one that was made for an agent goes with its last reader."""
     await tx.execute(
-        "DELETE FROM agent_sections WHERE agent_id = %s AND section_id = %s",
-        [agent_id, section_id],
+        "DELETE FROM agent_sections WHERE agent_id = %s AND section_id = %s", [agent_id, section_id]
     )
     await delete_unread(tx, [section_id])
 

@@ -8,7 +8,7 @@ import hashlib
 import secrets
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -80,13 +80,10 @@ def digest_of(secret: str) -> bytes:
 async def create(tx: Transaction, tenant: str, new: NewKey) -> tuple[ApiKey, str]:
     """The new key with its secret, which is stored nowhere. Raises NotFound: no such tenant."""
     secret = new_secret()
-    query = f"""INSERT INTO api_keys (id, tenant, name, digest, prefix, scopes, expires_at, daily_tokens)
-                VALUES (%s, %s, %s, %s, %s, %s, %s, %s) RETURNING {_COLUMNS}"""
-    scopes, shown = sorted(set(new.scopes)), secret[:_SHOWN_CHARACTERS]
-    values: list[object] = [new_id(), tenant, new.name, digest_of(secret), shown, scopes]
-    values += [new.expires_at, new.daily_tokens]
+    shown = {"digest": digest_of(secret), "prefix": secret[:_SHOWN_CHARACTERS]}
+    values = {**asdict(new), **shown, "scopes": sorted(set(new.scopes))}
     try:
-        return await fetch_one(tx, ApiKey, query, values), secret
+        return await _TABLE.insert(tx, tenant, values), secret
     except psycopg.errors.ForeignKeyViolation as error:
         raise no_tenant(tenant) from error
 

@@ -36,14 +36,8 @@ async def cancel(
     alone takes effect. Who takes the lease next passes over what has ended. (That moves `done_turn`, which waits for
     locks that a run may hold until it is cut off.)
 
-    Args:
-        tx: in the tenant's scope.
-        agent_id: whose turn.
-        turn: its number.
-        if_unanswered: leave one alone that has answered, and saves what it needs before memory runs short.
-
-    Returns:
-        The turn as it ended; also one that was cancelled before.
+    `if_unanswered`: leave one alone that has answered, and saves what it needs before memory runs short. Returns the turn as
+    it ended; also one that was cancelled before.
 
     Raises:
         NotFound: no such turn.

@@ -18,13 +18,7 @@ from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.missing import no_agent, no_collection, refuse_taken_name
-from memserver.storage.rows import (
-    Table,
-    columns_of,
-    fetch_all,
-    fetch_one,
-    fetch_values,
-)
+from memserver.storage.rows import Table, columns_of, fetch_all, fetch_one, fetch_values
 from memserver.storage.sections import RENEW_STATISTICS
 from memserver.storage.watched import allow_long_statements
 

@@ -7,14 +7,16 @@ hides everybody else's rows, even from a query that forgot to.
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from contextvars import ContextVar
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import psycopg
 from pgvector.psycopg.halfvec import register_halfvec_info
 from psycopg import AsyncConnection, sql
+from psycopg.pq import Escaping
 from psycopg.rows import DictRow, dict_row
 from psycopg.types import TypeInfo
 from psycopg.types.json import set_json_loads
@@ -37,6 +39,7 @@ from memserver.storage.watched import Pulses, WatchedConnection, require_writes
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Transaction = AsyncConnection[DictRow]
 """A connection inside a transaction, in one tenant's scope. Storage functions take it first."""
 
@@ -54,8 +57,19 @@ AWAY_SECONDS = 1  # the same once connecting has failed for a while
 RECONNECT_SECONDS = 1  # between two tries to connect, while the database is away
 
 
+class WritablePool(AsyncConnectionPool[WatchedConnection]):
+    """A pool that, when it looks through its connections, keeps none that takes no writes."""
+
+    @staticmethod
+    @override
+    async def check_connection(conn: AsyncConnection[Any]) -> None:
+        await require_writes(conn)
+
+
 class Database:
     """A pool of connections as the application role."""
+
+    pool_class: type[AsyncConnectionPool[WatchedConnection]] = WritablePool
 
     def __init__(
         self,
@@ -69,9 +83,8 @@ class Database:
         self._pool_size = pool_size
         self._limits = limits or TransactionLimits()
         self._prepared = prepared
-        self._scope = "SELECT set_config('memserver.tenant', %s, true)"
-        self._scope_across = ""
-        self._pool: _Pool | None = None
+        self._limits_in_each = ""  # transaction, where a connection can't have them
+        self._pool: AsyncConnectionPool[WatchedConnection] | None = None
         self._pulses = Pulses(url)
         self._weeding: asyncio.Task[None] | None = None
         self._away = False
@@ -87,13 +100,11 @@ class Database:
         route = await find_route(self.url, self._limits, self._prepared)
         if described := route.describe():
             logger.info("The database is reached %s.", described)
-        if route.scope:
-            self._scope = f"{self._scope}, {route.scope}"
-            self._scope_across = f"SELECT {route.scope}"
+        self._limits_in_each = route.scope
         kwargs: dict[str, Any] = {"row_factory": dict_row, "autocommit": True}
         if not route.prepares:
             kwargs["prepare_threshold"] = None
-        self._pool = _Pool(
+        self._pool = self.pool_class(
             route.url,
             connection_class=WatchedConnection,
             kwargs=kwargs,
@@ -125,29 +136,31 @@ class Database:
 
         Within `one_commit` it is a part of that one's transaction.
         """
-        whole = _one_commit.get()
-        if whole is not None and whole.task is asyncio.current_task():
+        if (whole := _current_commit()) is not None:
             async with whole.part(tenant) as connection:
                 yield connection
             return
-        async with self._connection() as connection, connection.transaction():
-            await connection.execute(self._scope, [tenant])
+        async with self._begun("", tenant) as connection:
             yield connection
+
+    async def read(self, tenant: str, action: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run what only reads, in a transaction of a tenant's scope that sees all that was committed before."""
+        if (whole := _current_commit()) is not None:
+            async with whole.part(tenant) as connection:
+                return await action(connection)
+        async with self._begun("READ ONLY", tenant) as connection:
+            return await action(connection)
 
     @asynccontextmanager
     async def snapshot(self, tenant: str) -> AsyncIterator[Transaction]:
         """One transaction in a tenant's scope that only reads, and sees one moment in all its statements."""
-        async with self._connection() as connection, connection.transaction():
-            await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            await connection.execute(self._scope, [tenant])
+        async with self._begun("ISOLATION LEVEL REPEATABLE READ, READ ONLY", tenant) as connection:
             yield connection
 
     @asynccontextmanager
     async def across_tenants(self) -> AsyncIterator[Transaction]:
         """For the few functions that see every tenant; tables show nothing here."""
-        async with self._connection() as connection, connection.transaction():
-            if self._scope_across:
-                await connection.execute(self._scope_across)
+        async with self._begun("") as connection:
             yield connection
 
     @asynccontextmanager
@@ -191,6 +204,31 @@ class Database:
                     await require_writes(connection)
 
     @asynccontextmanager
+    async def _begun(self, kind: str, tenant: str | None = None) -> AsyncIterator[Transaction]:
+        """A transaction of a kind; that it is a tenant's is said in the same message in which it begins."""
+        settings = self._limits_in_each
+        async with self._connection() as connection:
+            if tenant is not None:
+                name = Escaping(connection.pgconn).escape_literal(tenant.encode()).decode()
+                settings = (
+                    f"set_config('memserver.tenant', {name}, true){settings and ', '}{settings}"
+                )
+            begin = f"BEGIN {kind}; SELECT {settings}" if settings else f"BEGIN {kind}".strip()
+            done = False
+            try:
+                await connection.execute(begin.encode(), prepare=False)
+                yield connection
+                done = True
+            except psycopg.Rollback:
+                pass
+            finally:
+                if done:
+                    await connection.commit()
+                else:
+                    with suppress(psycopg.Error):
+                        await connection.rollback()
+
+    @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Transaction]:
         try:
             async with self.pool.connection(AWAY_SECONDS if self._away else None) as connection:
@@ -230,15 +268,6 @@ class Database:
         """Look through the pool: what ended one connection has ended others, too."""
         if self._weeding is None or self._weeding.done():
             self._weeding = asyncio.create_task(self.pool.check())
-
-
-class _Pool(AsyncConnectionPool[WatchedConnection]):
-    """A pool that, when it looks through its connections, keeps none that takes no writes."""
-
-    @staticmethod
-    @override
-    async def check_connection(conn: AsyncConnection[Any]) -> None:
-        await require_writes(conn)
 
 
 async def _take_vectors(connection: Transaction) -> None:
@@ -303,6 +332,32 @@ async def _has_written(tx: Transaction) -> bool:
 
 
 _one_commit: ContextVar[OneCommit | None] = ContextVar("one_commit", default=None)
+
+
+def _current_commit() -> OneCommit | None:
+    whole = _one_commit.get()
+    return whole if whole is not None and whole.task is asyncio.current_task() else None
+
+
+def is_one_commit() -> bool:
+    """Whether what this task does now is a part of one transaction, so that nobody else sees what it writes."""
+    return _current_commit() is not None
+
+
+@dataclass(frozen=True, slots=True)
+class TenantScope:
+    """A tenant's part of the database, for what opens its transactions itself."""
+
+    database: Database
+    tenant: str
+
+    async def read(self, action: Callable[[Transaction], Awaitable[T]]) -> T:
+        """As `Database.read`."""
+        return await self.database.read(self.tenant, action)
+
+    def transaction(self) -> AbstractAsyncContextManager[Transaction]:
+        """As `Database.tenant`."""
+        return self.database.tenant(self.tenant)
 
 
 class LazyTransaction(AsyncExitStack):

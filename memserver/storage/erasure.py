@@ -54,13 +54,7 @@ class _Found:
 async def erase(
     tx: Transaction, agent_id: UUID, wanted: Selection, *, redact: bool = False
 ) -> Erasure:
-    """Erase messages of turns that have ended; what else the agent has stays.
-
-    Args:
-        tx: in the agent's tenant's scope.
-        agent_id: whose.
-        wanted: which.
-        redact: a placeholder stays in each place.
+    """Erase messages of turns that have ended; what else the agent has stays. With `redact` a placeholder stays in each place.
 
     Raises:
         NotFound: no such agent, or not all of the messages are there; nothing is erased.

@@ -99,10 +99,7 @@ _COPIES = (
     _Copy(
         "sections",
         "x.id IN (SELECT old FROM own_sections)",
-        {
-            "id": "(SELECT new FROM own_sections WHERE old = x.id)",
-            "version": "1",
-        },
+        {"id": "(SELECT new FROM own_sections WHERE old = x.id)", "version": "1"},
     ),
     _Copy(
         "agent_sections",
@@ -173,17 +170,11 @@ FROM agents a JOIN agent_state s ON s.agent_id = a.id WHERE a.id = %s
 async def fork(
     tx: Transaction, source_id: UUID, *, name: str | None = None, position: int | None = None
 ) -> AgentRow:
-    """Copy an agent up to a message, or up to the end of its last turn that has ended.
+    """Copy an agent up to the message at `position`, or up to the end of its last turn that has ended.
 
     The history ends there, with the summary and the queue that it had then. Working context and archival storage are as
     they are now. Sections and collections that others share are shared with the copy, too. Timers, documents' files, what
-    waits in the inbox and a turn that runs are not copied.
-
-    Args:
-        tx: in the agent's tenant's scope.
-        source_id: which agent.
-        name: the copy's; left out: one is made up.
-        position: of the last message that the copy has.
+    waits in the inbox and a turn that runs are not copied. Without a `name` one is made up.
 
     Raises:
         NotFound: no such agent, or no such message.

@@ -25,8 +25,6 @@ def new_id() -> UUID:
 def nth_id(parent: UUID, number: int) -> UUID:
     """The id of a parent's part, always the same: its time and order, so that parts sort by `number` after it.
 
-    Args:
-        parent: a UUIDv7; its lowest 32 bits are given up, which leaves 30 random ones.
-        number: of the part, from 0, below 2**32 - 1.
+    The parent is a UUIDv7; its lowest 32 bits are given up, which leaves 30 random ones. Numbers are from 0, below 2**32 - 1.
     """
     return UUID(int=parent.int >> 32 << 32 | number + 1)

@@ -34,11 +34,8 @@ async def choose(
 ) -> tuple[list[str], list[str]]:
     """In which language each of these texts is lexed, and the languages that there are with them.
 
-    Args:
-        tx: a transaction that holds the row which has `present`.
-        language: of the collection to which the texts go, or of the agent that said them; or AUTO.
-        present: the languages that there are.
-        detected: the language that each text seems to be in.
+    `tx` holds the row which has `present`, the languages that there are. `language` is of the collection to which the texts
+    go, or of the agent that said them; or AUTO: then it is `detected`, what each text seems to be in.
     """
     languages = list(present)
     if language != AUTO:

@@ -75,16 +75,23 @@ async def find_embedded(
     return await fetch_optional(tx, EmbeddedHistory, query, [agent_id, model, dimension])
 
 
-async def count_spoken(tx: Transaction, agent_id: UUID) -> tuple[int, int]:
-    """How many messages there are to be found, and the position before which nothing more will come."""
+@dataclass(frozen=True, slots=True)
+class SpokenHistory:
+    """What an agent's history has for its vectors."""
+
+    messages: int = 0  # that there are to be found
+    settled: int = 0  # the position before which nothing more will come
+    requested: bool = False  # whether its indexing is urgent already
+
+
+async def read_spoken(tx: Transaction, agent_id: UUID) -> SpokenHistory:
     query = f"""SELECT coalesce(c.user_said + c.assistant_said, 0) AS messages,
-                       (s.done_turn + 1) * {PLACES_PER_TURN} AS settled
+                       (s.done_turn + 1) * {PLACES_PER_TURN} AS settled,
+                       coalesce(i.waiting AND i.urgent, false) AS requested
                 FROM agent_state s LEFT JOIN recall_counts c ON c.agent_id = s.agent_id
+                LEFT JOIN recall_index i ON i.agent_id = s.agent_id
                 WHERE s.agent_id = %s"""
-    found = await fetch_optional(
-        tx, lambda messages, settled: (messages, settled), query, [agent_id]
-    )
-    return found or (0, 0)
+    return await fetch_optional(tx, SpokenHistory, query, [agent_id]) or SpokenHistory()
 
 
 async def without_vectors(tx: Transaction, model: str, dimension: int, limit: int) -> list[Pending]:

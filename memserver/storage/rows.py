@@ -10,6 +10,7 @@ from psycopg.rows import kwargs_row, scalar_row
 from psycopg.types.json import Json
 
 from memserver.storage.database import Transaction
+from memserver.storage.ids import new_id
 
 T = TypeVar("T")
 Query = str | sql.Composed
@@ -82,15 +83,9 @@ async def paginate(
     *,
     by: str,
 ) -> list[T]:
-    """A page of the rows of a query, which ends with its conditions (`WHERE true` if it has none).
+    """A page of the rows of a query, which ends with its conditions (`WHERE true` if it has none), without order and limit.
 
-    Args:
-        tx: in the tenant's scope.
-        kind: what a row becomes.
-        page: which page.
-        query: without order and limit.
-        parameters: of the query, by name.
-        by: the column that orders the rows, each of which has another value of it.
+    A row becomes a `kind`; the column `by` orders them, and has another value in each.
     """
     comparison, direction = ("<", "DESC") if page.descending else (">", "ASC")
     after = "" if page.after is None else f"AND {by} {comparison} %(after)s"
@@ -138,12 +133,17 @@ class Table(Generic[T]):
                     WHERE {self.listed} AND (%(name)s::text IS NULL OR name = %(name)s)"""
         return await paginate(tx, self.kind, page, query, {"name": name}, by="id")
 
+    async def insert(self, tx: Transaction, tenant: str, given: Mapping[str, Any]) -> T:
+        """A new row with an id of its own; columns that aren't named have their defaults."""
+        values = {"id": new_id(), "tenant": tenant, **_with_json(given)}
+        places = ", ".join(f"%({name})s" for name in values)
+        query = f"""INSERT INTO {self.name} ({", ".join(values)}) VALUES ({places})
+                    RETURNING {self.columns}"""
+        return await fetch_one(tx, self.kind, query, values)
+
     async def update(self, tx: Transaction, key: UUID | str, changes: Mapping[str, Any]) -> T:
         """Set the columns that are named; absent ones stay."""
-        values = {
-            name: Json(value) if isinstance(value, dict) else value
-            for name, value in changes.items()
-        }
+        values = _with_json(changes)
         assignments = "".join(f"{name} = %({name})s, " for name in values)
         query = f"""UPDATE {self.name} SET {assignments} {self.changed} = now()
                     WHERE {self.key} = %(key)s RETURNING {self.columns}"""
@@ -153,6 +153,12 @@ class Table(Generic[T]):
         cursor = await tx.execute(f"DELETE FROM {self.name} WHERE {self.key} = %s".encode(), [key])
         if cursor.rowcount == 0:
             raise self.missing(key)
+
+
+def _with_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: Json(value) if isinstance(value, dict) else value for name, value in values.items()
+    }
 
 
 def _encode(query: Query) -> bytes | sql.Composed:

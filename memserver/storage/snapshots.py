@@ -69,10 +69,7 @@ async def read_snapshot(
 ) -> tuple[AgentSnapshot, int] | None:
     """An agent outside of a turn, and the position after its queue's last message; None if it is unknown.
 
-    Args:
-        tx: in the scope of the agent's tenant.
-        agent_id: which.
-        done_only: the queue ends with the last turn that has ended; else with the last one that was started.
+    `done_only`: the queue ends with the last turn that has ended; else with the last one that was started.
     """
     last = "s.done_turn + 1" if done_only else FIRST_WAITING
     cursor = await tx.execute(

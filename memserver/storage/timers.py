@@ -6,13 +6,7 @@ from uuid import UUID
 
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
-from memserver.storage.rows import (
-    PageQuery,
-    fetch_one,
-    fetch_optional,
-    fetch_value,
-    paginate,
-)
+from memserver.storage.rows import PageQuery, fetch_one, fetch_optional, fetch_value, paginate
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,22 +6,14 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from psycopg.types.json import Json, Jsonb
+from psycopg.types.json import Json
 
 from memserver.errors import Conflict, NotFound
 from memserver.messages import JsonObject
 from memserver.storage.database import Transaction
 from memserver.storage.ids import new_id
 from memserver.storage.missing import no_agent, refuse_taken_name
-from memserver.storage.rows import (
-    PageQuery,
-    Table,
-    columns_of,
-    fetch_all,
-    fetch_one,
-    fetch_value,
-    paginate,
-)
+from memserver.storage.rows import PageQuery, Table, columns_of, fetch_all, fetch_value, paginate
 
 DefinitionKind = Literal["webhook", "client", "mcp"]
 
@@ -130,13 +122,8 @@ get_server, list_servers, delete_server = _SERVERS.get, _SERVERS.list_page, _SER
 
 
 async def create(tx: Transaction, tenant: str, new: NewDefinition) -> Definition:
-    query = f"""INSERT INTO tools (id, tenant, name, kind, description, parameters, timeout, url,
-                    secret, retries, server_id, remote_name)
-                VALUES (%(id)s, %(tenant)s, %(name)s, %(kind)s, %(description)s, %(parameters)s,
-                    %(timeout)s, %(url)s, %(secret)s, %(retries)s, %(server_id)s, %(remote_name)s)
-                RETURNING {_FIELDS}"""
     with refuse_taken_name("a tool", new.name):
-        return await fetch_one(tx, Definition, query, _new_row(tenant, new))
+        return await _TOOLS.insert(tx, tenant, asdict(new))
 
 
 async def list_page(tx: Transaction, page: PageQuery) -> list[Definition]:
@@ -193,11 +180,8 @@ def grants_from_row(row: Mapping[str, Any]) -> tuple[Grant, ...]:
 
 
 async def create_server(tx: Transaction, tenant: str, new: NewMcpServer) -> McpServerRow:
-    query = f"""INSERT INTO mcp_servers (id, tenant, name, url, headers, timeout)
-                VALUES (%s, %s, %s, %s, %s, %s) RETURNING {_SERVERS.columns}"""
-    values = [new_id(), tenant, new.name, new.url, Jsonb(dict(new.headers)), new.timeout]
     with refuse_taken_name("an MCP server", new.name):
-        return await fetch_one(tx, McpServerRow, query, values)
+        return await _SERVERS.insert(tx, tenant, asdict(new))
 
 
 async def tools_of(tx: Transaction, server_id: UUID) -> list[Definition]:
@@ -233,7 +217,13 @@ async def relist(
                     parameters = excluded.parameters, timeout = excluded.timeout,
                     updated_at = now()
                WHERE tools.server_id = excluded.server_id""",
-            {**_new_row(tenant, new), "server_id": server_id},
+            {
+                **asdict(new),
+                "id": new_id(),
+                "tenant": tenant,
+                "server_id": server_id,
+                "parameters": Json(new.parameters),
+            },
         )
         if stored.rowcount == 0:
             raise Conflict(
@@ -241,15 +231,6 @@ async def relist(
                 hint="Delete it, or give the MCP server another name.",
             )
     return await tools_of(tx, server_id)
-
-
-def _new_row(tenant: str, new: NewDefinition) -> dict[str, Any]:
-    return {
-        **asdict(new),
-        "id": new_id(),
-        "tenant": tenant,
-        "parameters": Json(new.parameters),
-    }
 
 
 def _from_json(row: Mapping[str, Any] | None) -> Definition | None:

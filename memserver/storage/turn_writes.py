@@ -56,7 +56,9 @@ class Eviction:
     failure: str | None
 
 
-_COMMIT_STEP = f"""
+# Without its indentation: a statement of more than 4,096 characters is parsed by the driver at each use.
+_COMMIT_STEP = " ".join(
+    f"""
 WITH held AS (
     UPDATE agent_state SET
         message_count = message_count + json_array_length(%(messages)s::json),
@@ -107,7 +109,8 @@ SELECT released,
        CASE WHEN %(notify)s
             THEN pg_notify('memserver_turns', %(agent_id)s::text || ' ' || %(turn)s::text) END
 FROM held
-"""
+""".split()
+)
 
 
 _EVICT = """
@@ -188,16 +191,8 @@ async def evict(
 ) -> bool:
     """Move the start of the queue and store the summary of what lies before it, together.
 
-    Also renews what the prompt says of the memory, and lets the next pressure alert come.
-
-    Args:
-        tx: in the agent's tenant's scope.
-        agent_id: whose queue.
-        eviction: what goes.
-        lease: a turn's; None where no turn evicts.
-
-    Returns:
-        Whether it was done: the queue may start elsewhere by now, or something of it may have been deleted.
+    Also renews what the prompt says of the memory, and lets the next pressure alert come. `lease`: a turn's; None where no
+    turn evicts. Returns whether it was done: the queue may start elsewhere by now, or something of it may have been deleted.
 
     Raises:
         LeaseLost: another worker serves the agent.

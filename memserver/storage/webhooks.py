@@ -7,8 +7,7 @@ from uuid import UUID
 
 from memserver.errors import Conflict, NotFound
 from memserver.storage.database import Transaction
-from memserver.storage.ids import new_id
-from memserver.storage.rows import PageQuery, Table, columns_of, fetch_one, fetch_value, paginate
+from memserver.storage.rows import PageQuery, Table, columns_of, fetch_value, paginate
 from memserver.wire.webhooks import EventKind
 
 MOST = 20
@@ -41,9 +40,7 @@ async def create(
     """Raises Conflict: there are as many as there may be."""
     if await fetch_value(tx, "SELECT count(*) FROM webhooks") >= MOST:
         raise Conflict(f"There are {MOST} webhooks already.", hint="Delete one of them.")
-    query = f"""INSERT INTO webhooks (id, tenant, url, secret, events) VALUES (%s, %s, %s, %s, %s)
-                RETURNING {columns_of(WebhookRow)}"""
-    return await fetch_one(tx, WebhookRow, query, [new_id(), tenant, url, secret, [*events]])
+    return await _TABLE.insert(tx, tenant, {"url": url, "secret": secret, "events": [*events]})
 
 
 async def list_page(tx: Transaction, page: PageQuery) -> list[WebhookRow]:

@@ -33,6 +33,11 @@ TOOL = Measure(
     "memserver.tool.duration", "Calls of tools.", ("memserver.tool.kind", "memserver.outcome")
 )
 JOB = Measure("memserver.job.duration", "Jobs.", ("memserver.job.name", "memserver.outcome"))
+REPLICA = Measure(
+    "memserver.replica.duration",
+    "Reads at the replica; not done: why the primary ran them, and how long that was tried.",
+    ("memserver.outcome",),
+)
 MODEL = Measure(
     "gen_ai.client.operation.duration",
     "Requests to a model, with their retries.",
@@ -53,7 +58,7 @@ MODEL_TOKENS = Measure(
     "{token}",
     TOKENS,
 )
-MEASURES = (REQUEST, TURN, TOOL, JOB, MODEL, ENGINE, FIRST_TEXT, MODEL_TOKENS)
+MEASURES = (REQUEST, TURN, TOOL, JOB, REPLICA, MODEL, ENGINE, FIRST_TEXT, MODEL_TOKENS)
 
 
 class Recorder:

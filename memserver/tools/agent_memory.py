@@ -16,7 +16,7 @@ from memserver.memory.reading import LabelledItem
 from memserver.memory.recall import RecallPage, RecallStorage
 from memserver.messages import MemorySection, StoredPassage
 from memserver.storage import agents, collections, sections
-from memserver.storage.database import Database, LazyTransaction
+from memserver.storage.database import Database, LazyTransaction, TenantScope
 from memserver.storage.passages import NewPassage
 from memserver.storage.recall import RecallQuery
 from memserver.storage.sections import Editor
@@ -25,11 +25,7 @@ from memserver.text import clean
 
 @dataclass(frozen=True, slots=True)
 class AgentMemory:
-    """The three memories of one agent. Every method raises NotFound if there is no such agent.
-
-    Attributes:
-        agent_id: whose memory.
-    """
+    """The three memories of one agent. Every method raises NotFound if there is no such agent."""
 
     agent_id: UUID
     _tenant: str
@@ -37,6 +33,10 @@ class AgentMemory:
     _archival: ArchivalStorage
     _recall: RecallStorage
     _before: int | None = None
+
+    @property
+    def _scope(self) -> TenantScope:
+        return TenantScope(self._database, self._tenant)
 
     @property
     def _editor(self) -> Editor:
@@ -75,10 +75,8 @@ class AgentMemory:
     async def search_recall(self, text: str, *, page: int = 1, size: int = PAGE_SIZE) -> RecallPage:
         """Search the history: messages that hold the very text first, then by words and meaning, best first."""
         query = RecallQuery(text=clean(text), before=self._before)
-        async with self._database.tenant(self._tenant) as tx:
-            await agents.get(tx, self.agent_id)
-        async with LazyTransaction(self._database, self._tenant) as lazy:
-            return await self._recall.search(lazy, self.agent_id, query, ResultPage(page, size))
+        await self._scope.read(lambda tx: agents.get(tx, self.agent_id))
+        return await self._recall.search(self._scope, self.agent_id, query, ResultPage(page, size))
 
     async def search_archival(
         self, text: str, *, page: int = 1, size: int = PAGE_SIZE
@@ -90,9 +88,8 @@ class AgentMemory:
             EmbeddingError: the embedder failed.
         """
         searched = partial(collections.readable_by, agent_id=self.agent_id)
-        async with LazyTransaction(self._database, self._tenant) as lazy:
-            query = ArchivalQuery(clean(text))
-            return await self._archival.search(lazy, searched, query, ResultPage(page, size))
+        query = ArchivalQuery(clean(text))
+        return await self._archival.search(self._scope, searched, query, ResultPage(page, size))
 
     async def read(self, label: str) -> LabelledItem:
         """Read one message or passage whole, by its label: m12003, p17 or p17@handbook.

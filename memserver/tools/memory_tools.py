@@ -90,9 +90,8 @@ async def archival_memory_search(context: ToolContext, query: Query, page: PageN
     """Search archival storage by meaning."""
     searched = partial(collections.readable_by, agent_id=context.agent_id)
     found = await context.archival.search(
-        context.transaction, searched, ArchivalQuery(query), context.reader.page(page)
+        context.scope, searched, ArchivalQuery(query), context.reader.page(page)
     )
-    await context.transaction.roll_back()  # nothing stays open while tokens are counted
     return await found.describe(context.zone, context.reader)
 
 
@@ -132,6 +131,5 @@ async def _recall(context: ToolContext, query: RecallQuery, page: int) -> str:
     if query.text is not None and not query.text.strip():
         raise ToolError("The query is empty. Name a word or phrase.")
     page_wanted = context.reader.page(page)
-    found = await context.recall.search(context.transaction, context.agent_id, query, page_wanted)
-    await context.transaction.roll_back()
+    found = await context.recall.search(context.scope, context.agent_id, query, page_wanted)
     return await found.describe(context.zone, context.reader)

@@ -9,7 +9,7 @@ from memserver.memory.archival import ArchivalStorage
 from memserver.memory.recall import RecallStorage
 from memserver.memory.results import ResultReader
 from memserver.messages import JsonObject, ToolSpec
-from memserver.storage.database import Database, LazyTransaction
+from memserver.storage.database import Database, LazyTransaction, TenantScope
 from memserver.tools.signature import read_signature
 from memserver.wire.tools import ToolKind
 
@@ -33,17 +33,11 @@ class ToolContext:
     """What a tool can reach while it runs.
 
     Attributes:
-        agent_id: whose tool runs.
-        tenant: to whom the agent belongs.
-        turn: in which it is called.
         call_id: identifies the call; the same if it is tried again.
         transaction: opens on first use, and commits together with the call's result.
         database: for a tool that is not transactional, whose work is its own.
-        archival: archival storage with its embedder.
-        recall: recall storage.
         before: position of the turn's first message; a search of the past looks before it.
-        position: of the call itself.
-        now: the time of the call.
+        position: of the call itself, as `now` is its time.
         zone: of dates that name none.
         reader: the model that reads the result.
         alone: the turn's process died before, so a Python function gets a process of its own.
@@ -64,6 +58,11 @@ class ToolContext:
     reader: ResultReader
     alone: bool = False
 
+    @property
+    def scope(self) -> TenantScope:
+        """For a search, which is no part of `transaction`."""
+        return TenantScope(self.database, self.tenant)
+
 
 ToolFunction = Callable[..., Awaitable[object]]
 
@@ -73,7 +72,6 @@ class RunnableTool:
     """A tool that an agent can call.
 
     Attributes:
-        spec: what the model is shown.
         run: takes the context, then the arguments by name (without inner_thought and
             request_heartbeat); returns the result, raises ToolError to refuse.
         transactional: its effect is in our own database only, so that call, effect and result are

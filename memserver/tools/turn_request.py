@@ -121,9 +121,7 @@ NO_REQUEST = TurnRequest()
 def check_tools(request: TurnRequest, taken: Collection[str]) -> None:
     """Check a request's tools and form, as those are checked that are registered. Call it in a thread.
 
-    Args:
-        request: its schemas are as the client sent them.
-        taken: names that its tools can't have.
+    The schemas are as the client sent them; its tools can't have the names that are `taken`.
 
     Raises:
         InvalidInput: what is wrong, and where.

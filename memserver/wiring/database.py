@@ -11,11 +11,16 @@ from memserver.errors import SetupError
 from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.settings import Settings
 from memserver.storage.checks import APP_ROLE, check_app_url
-from memserver.storage.connecting import for_writing
+from memserver.storage.connecting import TransactionLimits, for_writing
+from memserver.storage.database import Database
 from memserver.storage.migrate import OWNER_ROLE, migrate, prepare_embedded
+from memserver.storage.replica import Pooling, ReplicatedDatabase
+from memserver.telemetry.metrics import NO_METRICS, Recorder
 
 EMBEDDED_DATABASE = "memserver"
 LARGEST_PORT = 65_535
+SHORTEST_IDLE = 10
+"""Seconds that a transaction may be idle, however short a lease is: a busy machine may take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,23 @@ def reachable_database(settings: Settings) -> Iterator[DatabaseUrls]:
         )
 
 
-def _checked_url(url: str) -> str:
+def make_database(app_url: str, settings: Settings, metrics: Recorder = NO_METRICS) -> Database:
+    """The pool of connections as the application role, and that to the replica. Raises SetupError."""
+    pooling = Pooling(
+        pool_size=settings.database_pool_size,
+        limits=TransactionLimits(idle=max(settings.lease_seconds, SHORTEST_IDLE)),
+        prepared=settings.database_prepared_statements,
+    )
+    if settings.database_read_url is None:
+        return Database(app_url, **pooling)
+    name = "MEMSERVER_DATABASE_READ_URL"
+    replica = _checked_url(settings.database_read_url.get_secret_value(), name)
+    if settings.database_app_url is None:
+        replica = _as_app_role(replica)
+    return ReplicatedDatabase(app_url, replica, metrics, **pooling)
+
+
+def _checked_url(url: str, name: str = "MEMSERVER_DATABASE_URL") -> str:
     """The URL, if it is one; the message repeats nothing of it, since it may hold a password."""
     try:
         ports = str(conninfo_to_dict(url).get("port") or "").split(",")
@@ -70,7 +91,7 @@ def _checked_url(url: str) -> str:
         well = False
     if not well:
         raise SetupError(
-            "MEMSERVER_DATABASE_URL is not the URL of a Postgres database.",
+            f"{name} is not the URL of a Postgres database.",
             hint="It looks like postgresql://user:password@host:5432/database.",
         )
     return url
@@ -84,5 +105,9 @@ def _app_url(settings: Settings, owner: str) -> str:
     """An external server's URL as the application role, which the owner may become."""
     if settings.database_app_url is not None:
         return settings.database_app_url.get_secret_value()
-    options = str(conninfo_to_dict(owner).get("options") or "")
-    return make_conninfo(owner, options=f"{options} -c role={APP_ROLE}".strip())
+    return _as_app_role(owner)
+
+
+def _as_app_role(url: str) -> str:
+    options = str(conninfo_to_dict(url).get("options") or "")
+    return make_conninfo(url, options=f"{options} -c role={APP_ROLE}".strip())

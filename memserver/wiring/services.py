@@ -12,20 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from memserver.agent.compaction import COMPACT, CompactionJob
+from memserver.agent.compaction import COMPACT, compact
 from memserver.agent.conversation import Conversation
 from memserver.agent.dependencies import Clock, ModelSource, TurnDependencies, utc_now
+from memserver.agent.event_jobs import EventJobs
 from memserver.agent.events import EventBus
 from memserver.agent.options import CallLimits, Limits
-from memserver.agent.rewriting import RewritingJob
-from memserver.agent.timer_job import TimerJob
-from memserver.agent.upload_job import UploadJob
+from memserver.agent.rewriting import rewrite
 from memserver.agent.worker import Worker
 from memserver.embeddings.base import Embedder
 from memserver.embeddings.batching import BatchingEmbedder
 from memserver.errors import MemserverError, SetupError
 from memserver.llm.profile import profile_of
-from memserver.memory import documents
+from memserver.memory import documents, timers
 from memserver.memory.archival import ArchivalStorage
 from memserver.memory.documents import DocumentLimits, DocumentStore
 from memserver.memory.message_index import MessageIndexing
@@ -37,7 +36,6 @@ from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.prompts import Prompts
 from memserver.settings import Settings
 from memserver.storage import languages, message_index
-from memserver.storage.connecting import TransactionLimits
 from memserver.storage.database import Database
 from memserver.storage.erasure import REWRITE
 from memserver.storage.expiry import erasing_expired
@@ -48,13 +46,12 @@ from memserver.storage.key_ring import KeyRing
 from memserver.storage.turn_steps import forgetting_traces
 from memserver.storage.watched import allow_long_statements
 from memserver.tools import event_delivery
-from memserver.tools.event_delivery import EventDelivery
 from memserver.tools.mcp_tools import McpConnections
 from memserver.tools.outbound.addresses import Networks
 from memserver.tools.outbound.webhooks import WebhookSender
 from memserver.tools.tool import RunnableTool
 from memserver.watchdog import Watchdog
-from memserver.wiring.database import DatabaseUrls, database_urls
+from memserver.wiring.database import DatabaseUrls, database_urls, make_database
 from memserver.wiring.providers import (
     Models,
     OtherEmbedders,
@@ -64,9 +61,6 @@ from memserver.wiring.providers import (
 )
 from memserver.wiring.telemetry import make_recorder
 from memserver.wiring.tools import configured_mcp_servers, python_tools, registry
-
-SHORTEST_IDLE = 10
-"""Seconds that a transaction may be idle, however short a lease is: a busy machine may take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +199,7 @@ async def memory_alone(
     models = Models(settings) if settings.llm_base_url is not None else None
     embedder = BatchingEmbedder(make_embedder(settings))
     others = OtherEmbedders(embedder.model, settings)
-    database = _database(app_url, settings)
+    database = make_database(app_url, settings)
     async with _open(database, *([models] if models else []), others, embedder):
         archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
         yield (database, archival, _recall(settings, embedder)), models
@@ -222,10 +216,10 @@ async def assemble(
 ) -> AsyncIterator[Services]:
     """The services over a database, models, an embedder, further tools and a clock of the caller's."""
     others = OtherEmbedders(embedder.model, settings)
-    database = _database(app_url, settings)
+    metrics = make_recorder(settings)
+    database = make_database(app_url, settings, metrics)
     archival = ArchivalStorage(embedder, others, mode=settings.archival_search)
     webhooks = WebhookSender(settings.tool_networks)
-    metrics = make_recorder(settings)
     models.observe(metrics)
     mcp = McpConnections(database, configured_mcp_servers(settings), settings.tool_networks)
     deps = TurnDependencies(
@@ -257,11 +251,11 @@ async def _running(
     conversation = Conversation(deps, worker)
     upkeep = _upkeep(settings, database, deps.archival)
     ingesting = _document_store(settings, deps)
+    events = EventJobs(database, conversation, worker)
     jobs = JobRunner(
         database,
         job_handlers(deps, upkeep, ingesting, settings)
-        | TimerJob(database, conversation, worker).handlers
-        | UploadJob(database, conversation, worker).handlers,
+        | {timers.JOB: events.timer, documents.UPLOADED: events.upload},
         at_once=settings.jobs_at_once,
         lease_seconds=lease_seconds,
         metrics=deps.metrics,
@@ -358,27 +352,18 @@ def job_handlers(
         quiet=settings.index_after_seconds if settings.jobs_at_once else 0,  # else run by hand
     )
     return {
-        COMPACT: CompactionJob(deps).run,
-        REWRITE: RewritingJob(deps).run,
+        COMPACT: partial(compact, deps),
+        REWRITE: partial(rewrite, deps),
         message_index.JOB: indexing.run,
         documents.JOB: ingesting.run,
         **upkeep.handlers(),
         languages.JOB: partial(relex, deps.database),
-        event_delivery.JOB: EventDelivery(deps.database, deps.tools.webhooks).run,
+        event_delivery.JOB: partial(event_delivery.deliver, deps.database, deps.tools.webhooks),
     }
 
 
 def _recall(settings: Settings, embedder: Embedder) -> RecallStorage:
     return RecallStorage(embedder if settings.embed_messages else None)
-
-
-def _database(app_url: str, settings: Settings) -> Database:
-    return Database(
-        app_url,
-        pool_size=settings.database_pool_size,
-        limits=TransactionLimits(idle=max(settings.lease_seconds, SHORTEST_IDLE)),
-        prepared=settings.database_prepared_statements,
-    )
 
 
 async def _load_after(models: ModelSource, embedder: Embedder) -> None:

@@ -6,12 +6,13 @@ import anyio
 import typer
 
 from memserver.cli.console import console, print_json, print_table
+from memserver.cli.declaring import read_pairs
 from memserver.cli.options import JsonOption
 from memserver.errors import MemserverError
 from memserver.messages import JsonObject
 from memserver_evals.catalog import SYSTEMS, check_systems
 from memserver_evals.cli.examples import show_examples
-from memserver_evals.cli.options import DataOption, read_pairs
+from memserver_evals.cli.options import DataOption
 from memserver_evals.tasks.catalog import TASKS
 from memserver_evals.tasks.registry import TaskEntry, TaskOptions, find_task
 

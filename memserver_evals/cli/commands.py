@@ -1,20 +1,20 @@
 """The commands of `memserver eval`: one for each task, which runs it, and those on tasks and runs."""
 
-import inspect
 import platform
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import anyio
 import typer
 
 import memserver
 from memserver.cli.console import console
+from memserver.cli.declaring import command_of
 from memserver.cli.local_engine import local_engine
 from memserver.cli.running_server import connect
 from memserver.errors import InvalidInput
@@ -84,14 +84,10 @@ def make_commands() -> typer.Typer:
 
 
 def _run_command(entry: TaskEntry) -> Callable[..., None]:
-    """A function whose parameters are the fields of RunOptions, with the task's own help and defaults."""
-
-    def command(**given: Any) -> None:  # noqa: ANN401 - as RunOptions has them
-        run(entry, RunOptions(**given))
-
+    """The options are those of every run, with the task's own help and defaults."""
     options = "; ".join(f"{name}: {is_}" for name, is_ in entry.options.items()) or "It has none."
     systems = ", ".join(entry.systems) or "memserver and full"
-    hints = get_type_hints(RunOptions, include_extras=True) | {
+    hints = {
         "system": Annotated[
             list[str] | None,
             typer.Option(help=f"To compare; repeatable; all: every one. Left out: {systems}."),
@@ -101,19 +97,8 @@ def _run_command(entry: TaskEntry) -> Callable[..., None]:
             typer.Option("--set", help=f"The task's own: key=value; repeatable. {options}"),
         ],
     }
-    defaults = {field.name: field.default for field in fields(RunOptions)} | {
-        "context_window": entry.windows[0],
-        "full_window": entry.windows[1],
-    }
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # typer reads it
-        [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name]
-            )
-            for name, default in defaults.items()
-        ]
-    )
-    return command
+    defaults = {"context_window": entry.windows[0], "full_window": entry.windows[1]}
+    return command_of(RunOptions, partial(run, entry), hints, defaults)
 
 
 def run(entry: TaskEntry, given: RunOptions) -> None:

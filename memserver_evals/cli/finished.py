@@ -99,6 +99,7 @@ def report_again(
 def print_tables(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs that have ended.")],
 ) -> None:
+    """The tables of runs as Markdown, for a document."""
     for run in runs:
         manifest = read_manifest(run)
         print(f"**{manifest['task']}**, {manifest['model'].get('name') or 'no model'}\n")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from memserver.cli.declaring import read_pairs
 from memserver.cli.options import ApiKeyOption, url_option
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
@@ -175,16 +176,6 @@ class RunOptions:
 
 
 _NOT_SHOWN = {"system", "api_key", "judge_key", "database_url"}
-
-
-def read_pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for each in given:
-        name, separated, value = each.partition("=")
-        if not separated:
-            raise InvalidInput(f"{option} {each}: it is key=value.")
-        found[name] = value
-    return found
 
 
 def task_of_run(manifest: JsonObject, data: Path | None) -> Task[Any]:

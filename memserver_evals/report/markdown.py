@@ -23,7 +23,7 @@ def _parts(results: JsonObject) -> Iterator[str]:
     windows = results["run"].get("windows", {})
     named = dict.fromkeys(name for one in systems.values() for name in one["scores"])
     scores = [main, *(name for name in named if name != main and AT not in name)]
-    yield _table(
+    yield table(
         [
             "system",
             "window",
@@ -45,7 +45,7 @@ def _parts(results: JsonObject) -> Iterator[str]:
                 [str(each["value"]), *_cells(each["systems"], systems, main)] for each in values
             ]
             yield f"{_words(main)} by {_words(key)}:"
-            yield _table([_words(key), *systems], rows)
+            yield table([_words(key), *systems], rows)
     for family in dict.fromkeys(name.partition(AT)[0] for name in named if AT in name):
         points = [name.partition(AT)[2] for name in named if name.startswith(family + AT)]
         points.sort(key=number_or_last)
@@ -57,7 +57,7 @@ def _parts(results: JsonObject) -> Iterator[str]:
         if curves:
             yield f"{_words(family)} at, for systems for which it makes a difference:"
             rows = [[x, *_cells(curves, curves, f"{family}{AT}{x}")] for x in points]
-            yield _table(["", *curves], rows)
+            yield table(["", *curves], rows)
 
 
 def _varies(one: JsonObject, scores: Sequence[str]) -> bool:
@@ -90,7 +90,7 @@ def _shown(found: Mapping[str, Any] | None) -> str:
     return read_estimate(found).shown(2) if found else NONE
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -11,15 +11,8 @@ from memserver_evals.runs.results import Table
 from memserver_evals.scoring.statistics import Estimate
 
 USUAL = (
-    "memserver",
-    "full",
-    "window",
-    "summary",
-    "retrieval",
-    "ten-searches-pasted",
-    "copying",
-    "summary-extract",
-    "memserver-auto",
+    *("memserver", "full", "window", "summary", "retrieval", "ten-searches-pasted", "copying"),
+    *("summary-extract", "memserver-auto"),
 )
 """Systems whose colour is the same in the pictures of all runs."""
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "p", "h", "<", ">")

@@ -140,7 +140,7 @@ def open_run(path: Path, manifest: JsonObject) -> Iterator[RunFolder]:
     something else, or a line of it is damaged.
     """
     path.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
+    with locked(path):
         _check_manifest(path, manifest)
         played = AppendOnly(path / PLAYED)
         try:
@@ -187,7 +187,8 @@ def write_whole(path: Path, text: str) -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """A folder for this process alone while the block runs. Raises Conflict: another one has it."""
     with (path / ".lock").open("wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -29,15 +29,18 @@ class Estimate:
     high: float
     count: int
 
-    def shown(self, digits: int = 3, *, sign: bool = False) -> str:
+    def shown(self, digits: int = 3, *, of_mean: int = 3, sign: bool = False) -> str:
         """For people: `0.512 [0.480, 0.544]`; a dash where there is no mean."""
         if math.isnan(self.mean):
             return "-"
-        plus = "+" if sign else ""
-        mean = f"{self.mean:{plus}.3f}"
-        if math.isnan(self.low):
-            return mean
-        return f"{mean} [{self.low:{plus}.{digits}f}, {self.high:{plus}.{digits}f}]"
+        mean = f"{self.mean:{'+' if sign else ''}.{of_mean}f}"
+        interval = self.interval(digits, sign=sign)
+        return f"{mean} {interval}" if interval else mean
+
+    def interval(self, digits: int = 3, *, sign: bool = False) -> str:
+        """The interval alone; empty where there is none."""
+        form = f"{'+' if sign else ''}.{digits}f"
+        return "" if math.isnan(self.low) else f"[{self.low:{form}}, {self.high:{form}}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,7 @@ class VectorIndex:
     ) -> list[Piece]:
         """The pieces nearest to a question, best first; of equally near ones the first in order.
 
-        Args:
-            name: of this set of pieces; None takes their texts for it.
-            pieces: where to look.
-            question: what to look for.
-            count: how many.
+        `name` is of this set of pieces; None takes their texts for it.
         """
         if not pieces:
             return []

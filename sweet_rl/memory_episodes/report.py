@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from math import isnan
 from statistics import fmean
 
+from memserver_evals.report.markdown import table as markdown
 from memserver_evals.scoring.statistics import Estimate, estimate
 from memserver_evals.scoring.text import admits_not_knowing
 from sweet_rl.intervals import t_interval
 from sweet_rl.memory_episodes.layout import Run
 from sweet_rl.memory_episodes.records import Drawn, Episode, Task, read_parts
-from sweet_rl.runs.tables import markdown
 
 Rewards = Mapping[str, float]
 """By task."""

@@ -29,7 +29,7 @@ from sweet_rl.memory_episodes.learning import (
 )
 from sweet_rl.memory_episodes.records import Kept, Ordered, Preferred
 from sweet_rl.pairs import is_held_out
-from sweet_rl.warm_start.fitting import Schedule, compile_layers, fit
+from sweet_rl.warm_start.fitting import Schedule, fit
 
 MOST_BYTES = 20 * 2**20
 HELD_OUT = 0.15
@@ -78,7 +78,6 @@ def train(run: Run, arm: Arm, start: Start, recipe: EpisodeRecipe) -> dict[str, 
     model = adapters.to_train(
         adapters.load_base(start.base), start.adapter, rank=recipe.rank, seed=start.seed
     )
-    compile_layers(model)
     if arm != "rft":
         examples, held_out = (with_references(model, each) for each in (examples, held_out))
     left = None if start.seconds is None else start.seconds - (time.monotonic() - began)

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from memserver_evals.report.markdown import table as markdown
 from memserver_evals.report.style import COLOURS, as_png, make_figure
 from sweet_rl.runs.grid_results import GridResults, Point
-from sweet_rl.runs.tables import interval_of, markdown, shown
 
 _STYLES = ("-", "--", ":", "-.")
 _HEAD = (
@@ -19,14 +19,15 @@ def grid_text(results: GridResults) -> str:
     rows = [
         (
             *(each.policy, str(each.seeds), str(each.spare_turns), f"{each.best.temperature:g}"),
-            *(f"{each.best.validation:.3f}", shown(each.best.test), interval_of(each.best.by_seed)),
+            *(f"{each.best.validation:.3f}", each.best.test.shown()),
+            each.best.by_seed.interval() or "-",
         )
         for each in results.rows
     ]
     differences = [
         (
-            *(f"{each.b} - {each.a}", str(spare), shown(each.estimate, sign=True)),
-            interval_of(each.by_seed, sign=True),
+            *(f"{each.b} - {each.a}", str(spare), each.estimate.shown(sign=True)),
+            each.by_seed.interval(sign=True) or "-",
         )
         for spare, found in results.differences.items()
         for each in found

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from memserver.errors import SetupError
-from sweet_rl.processes import LoggedProcess
+from memserver.local.engine.logged_process import LoggedProcess
 from sweet_rl.progress import Progress
 from sweet_rl.resumable import EXIT_STATUS, OutOfTime
 from sweet_rl.runs.context import RunContext

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from memserver.messages import JsonObject
+from memserver_evals.report.markdown import table as markdown
 from memserver_evals.report.style import COLOURS, as_png, make_figure
 from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.scoring.statistics import Estimate
 from sweet_rl.oracle import ENDS
 from sweet_rl.runs.grid_report import draw_grid, grid_text
 from sweet_rl.runs.results import Results, Table
-from sweet_rl.runs.tables import interval_of, markdown, shown
 
 MOST_NAMED = 12
 """Units that aren't done; results.json names all."""
@@ -69,9 +69,9 @@ def rows_of(table: Table) -> list[tuple[str, ...]]:
         (
             row.policy,
             str(row.seeds),
-            shown(row.scores["success"]),
-            interval_of(row.by_seed),
-            *(shown(row.scores[score], places) for score, places in digits.items()),
+            row.scores["success"].shown(),
+            row.by_seed.interval() or "-",
+            *(row.scores[score].shown(places, of_mean=places) for score, places in digits.items()),
         )
         for row in table.rows
     ]
@@ -109,8 +109,8 @@ def _parts_of(table: Table) -> Iterator[str]:
     if table.differences:
         rows = [
             (
-                *(f"{each.b} - {each.a}", each.score, shown(each.estimate, sign=True)),
-                interval_of(each.by_seed, sign=True),
+                *(f"{each.b} - {each.a}", each.score, each.estimate.shown(sign=True)),
+                each.by_seed.interval(sign=True) or "-",
             )
             for each in table.differences
         ]
@@ -134,7 +134,7 @@ def _parts_of(table: Table) -> Iterator[str]:
 def _correlations(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, ...]]:
     for path, done in units.items():
         for name, found in done["figures"].get("rank_correlation", {}).items():
-            yield path, name, shown(Estimate(**found)), str(found["count"])
+            yield path, name, Estimate(**found).shown(), str(found["count"])
 
 
 def _critics(units: Mapping[str, JsonObject]) -> Iterator[tuple[str, str, str]]:

@@ -15,7 +15,7 @@ from typing import Any
 import memserver
 from memserver.errors import Conflict, InvalidInput
 from memserver.messages import JsonObject
-from memserver_evals.runs.run_folder import write_whole
+from memserver_evals.runs.run_folder import locked, write_whole
 from sweet_rl.runs.units import Unit
 
 DONE, SPENT = "done.json", "spent.json"
@@ -43,11 +43,7 @@ class RunState:
         """The unit's folder, this process's alone; the time that is spent in it is kept."""
         folder = unit.folder(self.out)
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / ".lock").open("wb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise Conflict(f"Another process works in {folder}.") from error
+        with locked(folder):
             spent = self._read(unit, SPENT) or {**_identity(unit), "seconds": 0.0}
             _check_same(spent, unit, f"{folder} was begun")
             _write(folder / SPENT, spent)

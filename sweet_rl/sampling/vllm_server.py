@@ -4,22 +4,24 @@ vLLM has its own environment, so this is a process that speaks HTTP. It serves t
 while it runs.
 """
 
-import http.client
 import shlex
-import socket
 import sys
 import time
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from memserver.errors import SetupError
-from sweet_rl.processes import LoggedProcess
+from memserver.local.engine.logged_process import (
+    HOST,
+    LoggedProcess,
+    free_port,
+    is_healthy,
+    put_aside,
+)
 from sweet_rl.resumable import Deadline
 
-_HOST = "127.0.0.1"
-_POLL = 0.5
+_POLL, _HEALTH_SECONDS = 0.5, 2.0
 _ENVIRONMENT = (
     "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1",
     "VLLM_NO_USAGE_STATS=1",
@@ -55,8 +57,8 @@ class VllmServer:
         self, base: Path, log: Path, options: ServerOptions, gpu: str | None = None
     ) -> None:
         self._base, self._log, self._options, self._gpu = base, log, options, gpu
-        self._port = _free_port()
-        self._url = f"http://{_HOST}:{self._port}/v1"
+        self._port = free_port()
+        self._url = f"http://{HOST}:{self._port}/v1"
         self._process: LoggedProcess | None = None
         self._begun = 0.0
         self._ready = False
@@ -87,7 +89,7 @@ class VllmServer:
                 f"vLLM's server ended while it was starting:\n{lines}",
                 hint=f"Its log is {self._log}.",
             )
-        self._ready = _is_healthy(self._url)
+        self._ready = is_healthy(self._port, _HEALTH_SECONDS)
         if not self._ready and time.monotonic() > self._begun + self._options.start_seconds:
             raise SetupError(
                 f"vLLM's server isn't ready after {self._options.start_seconds:g} seconds.",
@@ -100,8 +102,7 @@ class VllmServer:
         if self._process is not None and self._process.ended() is None:
             return
         self._ready, self._begun = False, time.monotonic()
-        if self._log.exists():
-            self._log.replace(self._log.with_name(f"{self._log.name}.1"))
+        put_aside(self._log)
         try:
             self._process = LoggedProcess.start(self._command(), self._log)
         except OSError as error:
@@ -122,7 +123,7 @@ class VllmServer:
         return [
             *("env", *_ENVIRONMENT, *where, *options.command),
             *("--model", str(self._base), "--served-model-name", BASE),
-            *("--host", _HOST, "--port", str(self._port)),
+            *("--host", HOST, "--port", str(self._port)),
             *("--max-model-len", str(options.window), "--dtype", "bfloat16"),
             *("--enable-prefix-caching", "--uvicorn-log-level", "warning"),
             *("--enable-lora", "--max-lora-rank", str(_served_rank(options.rank))),
@@ -136,22 +137,3 @@ class VllmServer:
 def _served_rank(rank: int) -> int:
     """VLLM knows only some ranks."""
     return next(each for each in (8, 16, 32, 64, 128, 256) if each >= rank)
-
-
-def _is_healthy(url: str) -> bool:
-    parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or _HOST, parts.port, timeout=2)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port

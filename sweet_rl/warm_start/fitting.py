@@ -77,10 +77,7 @@ class Chains(Learning[Row]):
         total = 0.0
         share = batch[dist.get_rank() :: dist.get_world_size()] if dist.is_initialized() else batch
         for part in _parts(share):
-            ids, labels = (
-                pad_sequence([torch.tensor(row[name]) for row in part], True, padding).to(device)
-                for name, padding in (("input_ids", 0), ("labels", IGNORED))
-            )
+            ids, labels = padded(part, device)
             # no mask: the padding comes last, where no token of a causal model sees it
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
                 hidden = base.model(input_ids=ids, use_cache=False).last_hidden_state
@@ -94,6 +91,15 @@ class Chains(Learning[Row]):
 
 
 CHAINS = Chains()
+
+
+def padded(rows: Sequence[Row], device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """The ids and labels of rows, as long as the longest one."""
+    ids, labels = (
+        pad_sequence([torch.tensor(row[name]) for row in rows], True, padding).to(device)
+        for name, padding in (("input_ids", 0), ("labels", IGNORED))
+    )
+    return ids, labels
 
 
 def compile_layers(model: Model) -> None:

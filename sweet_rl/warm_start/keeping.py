@@ -10,11 +10,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.functional import kl_div, log_softmax
-from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
 from sweet_rl.warm_start.chains import IGNORED
-from sweet_rl.warm_start.fitting import Chains, Row, batches
+from sweet_rl.warm_start.fitting import Chains, Row, batches, padded
 
 Model = Any
 CHATS = 16
@@ -50,10 +49,7 @@ class ChainsBesideChat(Chains):
         if not chats:
             return 0.0
         base = model.get_base_model()
-        ids, labels = (
-            pad_sequence([torch.tensor(row[name]) for row in chats], True, padding).to(base.device)
-            for name, padding in (("input_ids", 0), ("labels", IGNORED))
-        )
+        ids, labels = padded(chats, base.device)
         wanted = labels[:, 1:] != IGNORED
         with torch.no_grad():
             target = _log_probabilities(self._untrained, ids, wanted)

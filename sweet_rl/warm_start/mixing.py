@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from sweet_rl.warm_start.chains import Chain, Lesson, read_chains, write_chains
+from sweet_rl.warm_start.chains import Chain, read_chains, write_chains
 from sweet_rl.warm_start.facts import MONTHS, date_forms
 from sweet_rl.warm_start.reading import CANT_FIND
 
@@ -85,12 +85,8 @@ def _exchanged(chain: Chain, old: str, new: str) -> Chain:
             {**message, "content": message["content"].replace(old, new)}
             for message in chain.messages
         ),
-        tuple(_lesson(lesson, old, new) for lesson in chain.lessons),
+        tuple(replace(each, goal=each.goal.replace(old, new)) for each in chain.lessons),
     )
-
-
-def _lesson(lesson: Lesson, old: str, new: str) -> Lesson:
-    return replace(lesson, goal=lesson.goal.replace(old, new))
 
 
 def _reading(chains: Sequence[Chain], random: Random) -> list[Chain]:

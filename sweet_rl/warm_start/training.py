@@ -12,13 +12,12 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 
 from sweet_rl import adapters
@@ -31,7 +30,7 @@ from sweet_rl.warm_start.chains import (
     read_chains,
     tokens_and_labels,
 )
-from sweet_rl.warm_start.fitting import Schedule, compile_layers, fit, is_first, join
+from sweet_rl.warm_start.fitting import Schedule, compile_layers, fit, is_first, join, padded
 from sweet_rl.warm_start.keeping import ChainsBesideChat
 from sweet_rl.warm_start.wordings import DATA
 
@@ -48,15 +47,6 @@ PLAIN_CHATS = {
 SEED = 1
 LONGEST_CHAIN = 3584
 """Tokens; longer ones are left out."""
-OPTIONS: dict[str, tuple[type, str]] = {
-    "seconds": (float, "that training may take; else as long as the epochs do"),
-    "epochs": (float, "at most"),
-    "steps": (int, "at most"),
-    "batch": (int, "chains in a step"),
-    "rate": (float, "the highest learning rate"),
-    "rank": (int, "of a new adapter"),
-    "adapter": (Path, "one to start from, instead of a new one"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +143,7 @@ def nats_per_token(
     loss, count = 0.0, 0
     for start in range(0, len(rows), BATCH):
         batch = rows[start : start + BATCH]
-        ids, labels = (
-            pad_sequence([torch.tensor(row[name]) for row in batch], True, padding).to(model.device)
-            for name, padding in (("input_ids", 0), ("labels", IGNORED))
-        )
+        ids, labels = padded(batch, model.device)
         learnt = int((labels[:, 1:] != IGNORED).sum())
         loss += float(model(input_ids=ids, labels=labels).loss) * learnt
         count += learnt
@@ -167,17 +154,21 @@ def _share(found: Sequence[bool]) -> float:
     return round(sum(found) / len(found), 4) if found else 0.0
 
 
+def _option(kind: type, help_: str, default: object = None) -> Any:  # noqa: ANN401 - as dataclasses have it
+    return field(default=default, metadata={"type": kind, "help": help_})
+
+
 @dataclass(frozen=True, slots=True)
 class WarmStartRecipe:
-    """See OPTIONS."""
+    """Each field is an option of the command."""
 
-    seconds: float | None = None
-    epochs: float = 3
-    steps: int | None = None
-    batch: int = 32
-    rate: float = 4e-4
-    rank: int = 16
-    adapter: Path | None = None
+    seconds: float | None = _option(float, "that training may take; else as long as the epochs do")
+    epochs: float = _option(float, "at most", 3)
+    steps: int | None = _option(int, "at most")
+    batch: int = _option(int, "chains in a step", 32)
+    rate: float = _option(float, "the highest learning rate", 4e-4)
+    rank: int = _option(int, "of a new adapter", 16)
+    adapter: Path | None = _option(Path, "one to start from, instead of a new one")  # noqa: RUF009 - a field
 
 
 def plain_chats(*, held_out: bool) -> list[Chain]:
@@ -260,17 +251,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("traces", type=Path, help="the folder of the traces")
     parser.add_argument("--model", type=Path, required=True, help="the untrained model's folder")
     parser.add_argument("--out", type=Path, required=True, help="where adapter and figures go")
-    for name, kind in OPTIONS.items():
-        parser.add_argument(f"--{name}", type=kind[0], help=kind[1])
+    for each in fields(WarmStartRecipe):
+        parser.add_argument(f"--{each.name}", **each.metadata)
     parser.add_argument(
         "--questions", type=int, default=400, help="turns in each test; 0: no tests"
     )
     options = parser.parse_args(arguments)
     if options.questions < 0:
         parser.error("--questions must be 0 or more")
-    recipe = WarmStartRecipe(
-        **{name: value for name, value in vars(options).items() if name in OPTIONS}
-    )
+    names = {each.name for each in fields(WarmStartRecipe)}
+    recipe = WarmStartRecipe(**{name: vars(options)[name] for name in names & vars(options).keys()})
     options.out.mkdir(parents=True, exist_ok=True)
     join()
     figures = {"training": train(options.model, options.traces, options.out, recipe)}

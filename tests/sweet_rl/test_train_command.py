@@ -70,7 +70,7 @@ def test_an_unknown_recipe_is_an_error_that_names_ours(tmp_path: Path) -> None:
         (("paint",), InvalidInput, "no stage paint"),
         (("all", "--from", "paint"), InvalidInput, "no stage paint"),
         (("all", "--seed", "9"), InvalidInput, "no seed 9"),
-        (("all", "--set", "actor"), InvalidInput, "NAME=VALUE"),
+        (("all", "--set", "actor"), InvalidInput, "key=value"),
         (("all", "--set", "actor.colour=1"), InvalidInput, "actor.colour"),
         (("all", "--base", "/nowhere"), SetupError, "no model in /nowhere"),
         (("all", "--jobs", "2", "--gpus", "2"), InvalidInput, "can't both be more than 1"),

@@ -17,14 +17,8 @@ READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _SINGLE = {
     each.encode(): each
     for each in (
-        "host",
-        "origin",
-        "sec-fetch-site",
-        "authorization",
-        "content-type",
-        "content-length",
-        "transfer-encoding",
-        "idempotency-key",
+        *("host", "origin", "sec-fetch-site", "authorization", "content-type", "content-length"),
+        *("transfer-encoding", "idempotency-key"),
     )
 }
 """Headers that decide something, and may be there once: of two, each reader could take another one."""

@@ -111,7 +111,6 @@ class Addressed:
     """The agent that a request is for.
 
     Attributes:
-        agent: which.
         remember: whether it is to remember the request; None where the model's name leaves that open.
         used: the fields that named the user.
     """
@@ -136,12 +135,7 @@ async def find_addressed(
 ) -> Addressed:
     """The agent that a request names; that of a user is made when it is first named.
 
-    Args:
-        services: of the server.
-        tenant: whose agents.
-        model: the request's model: an agent's name or id, and what may follow it.
-        fields: the request's other fields, of which those that name a user are read.
-        headers: of the request.
+    `model` is an agent's name or id, and what may follow it; of the other `fields` those that name a user are read.
 
     Raises:
         Refusal: there is no such agent.

@@ -68,13 +68,7 @@ def is_own_request(prompt: Sequence[PromptMessage]) -> bool:
 async def answer_aside(
     services: Services, agent: AgentRow, prompt: Sequence[PromptMessage], max_tokens: object = None
 ) -> Aside:
-    """Let the agent's model answer.
-
-    Args:
-        services: of the server.
-        agent: whose model.
-        prompt: all that the request says.
-        max_tokens: of output, as the request has it; never more than the agent's own.
+    """Let the agent's model answer `prompt`, all that the request says, in `max_tokens`, but no more than the agent's own.
 
     Raises:
         InvalidInput: the request says nothing.

@@ -129,27 +129,11 @@ class ResponseRequest(OpenAIRequest):
         return self.input
 
 
+_TOOL_FIELDS = ("tools", "tool_choice", "parallel_tool_calls")
 CHAT_FIELDS = (
-    "model",
-    "messages",
-    "stream",
-    "stream_options",
-    "n",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "response_format",
+    *("model", "messages", "stream", "stream_options", "n", *_TOOL_FIELDS, "response_format"),
 )
-RESPONSE_FIELDS = (
-    "model",
-    "input",
-    "previous_response_id",
-    "stream",
-    "tools",
-    "tool_choice",
-    "parallel_tool_calls",
-    "text",
-)
+RESPONSE_FIELDS = ("model", "input", "previous_response_id", "stream", *_TOOL_FIELDS, "text")
 
 
 def check_chat(request: ChatRequest) -> None:
@@ -299,9 +283,7 @@ def _role_of(item: JsonObject) -> str:
 def _with_results(request: TurnRequest, items: Sequence[tuple[str, object, object]]) -> TurnRequest:
     """The request with the results that stand after the last thing that the assistant did.
 
-    Args:
-        request: what else it brings.
-        items: of the conversation: the role; and of a result the call's id, and the content.
+    Of the conversation `items` have the role; and of a result the call's id, and the content.
     """
     last = max((n for n, (role, *_) in enumerate(items) if role == "assistant"), default=-1)
     results = {}

@@ -16,7 +16,7 @@ from memserver.memory.dates import parse_range
 from memserver.memory.recall import RecallHit
 from memserver.memory.results import excerpts, message_result
 from memserver.storage import agents
-from memserver.storage.database import LazyTransaction
+from memserver.storage.database import TenantScope
 from memserver.storage.recall import RecallQuery
 from memserver.text import clean
 from memserver.wire.messages import FoundMessage, RecallMode, RecallResults
@@ -62,18 +62,17 @@ async def search_recall(
     form and by meaning, best first; `found_by` says which. Without a text, messages come oldest first.
     """
     wanted = _recall_query(params, services.deps.clock())
-    async with services.database.tenant(tenant) as tx:
-        await agents.get(tx, agent_id)
-        if params.after is not None:
-            messages, more = await recall.search_after(
-                tx, agent_id, wanted, params.after, params.limit
-            )
-            hits = [RecallHit(message, ("exact",) if wanted.text else ()) for message in messages]
-            return RecallResults(items=await _found(hits, params.query), next=more)
-    async with LazyTransaction(services.database, tenant) as lazy:
-        found = await services.deps.recall.search(
-            lazy, agent_id, wanted, paging.ResultPage(params.page, params.limit), params.mode
+    scope, after = TenantScope(services.database, tenant), params.after
+    await scope.read(lambda tx: agents.get(tx, agent_id))
+    if after is not None:
+        messages, more = await scope.read(
+            lambda tx: recall.search_after(tx, agent_id, wanted, after, params.limit)
         )
+        hits = [RecallHit(message, ("exact",) if wanted.text else ()) for message in messages]
+        return RecallResults(items=await _found(hits, params.query), next=more)
+    found = await services.deps.recall.search(
+        scope, agent_id, wanted, paging.ResultPage(params.page, params.limit), params.mode
+    )
     return recall_results(found, await _found(found.hits, params.query))
 
 

@@ -157,34 +157,16 @@ def context_model(model: ChatModel) -> ContextModel:
 
 
 def section_version(edit: sections.Edit) -> SectionVersion:
-    editor = edit.editor
-    return SectionVersion(
-        version=edit.version,
-        text=edit.text,
-        actor=editor.actor,
-        agent_id=editor.agent_id,
-        turn=None if editor.position is None else editor.position // inbox.PLACES_PER_TURN,
-        position=editor.position,
-        restores=edit.restores,
-        created_at=edit.created_at,
-    )
+    position = edit.editor.position
+    turn = None if position is None else position // inbox.PLACES_PER_TURN
+    return SectionVersion(**{**asdict(edit), **asdict(edit.editor), "turn": turn})
 
 
 def registered_tool(definition: tools.Definition, *, secret: str | None = None) -> Tool:
     """A tenant's tool; its secret only where it is given here."""
-    return Tool(
-        name=definition.name,
-        kind=definition.kind,
-        description=definition.description,
-        parameters=definition.parameters,
-        url=definition.url,
-        timeout=definition.timeout,
-        retries=definition.retries if definition.kind == "webhook" else None,
-        secret=secret,
-        mcp_server_id=definition.server_id,
-        created_at=definition.created_at,
-        updated_at=definition.updated_at,
-    )
+    retries = definition.retries if definition.kind == "webhook" else None
+    shown = {"retries": retries, "secret": secret, "mcp_server_id": definition.server_id}
+    return Tool(**{**asdict(definition), **shown})
 
 
 def server_tool(tool: RunnableTool) -> Tool:
@@ -221,13 +203,5 @@ def mcp_server(
     listed: Sequence[tools.Definition],
     refused: Mapping[str, str] | None = None,
 ) -> McpServer:
-    return McpServer(
-        id=server.id,
-        name=server.name,
-        url=server.url,
-        timeout=server.timeout,
-        tools=[tool.name for tool in listed],
-        refused=dict(refused or {}),
-        listed_at=server.listed_at,
-        created_at=server.created_at,
-    )
+    names = [tool.name for tool in listed]
+    return McpServer(**{**asdict(server), "tools": names, "refused": dict(refused or {})})

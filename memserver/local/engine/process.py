@@ -5,14 +5,9 @@ sees its URL.
 """
 
 import asyncio
-import http.client
 import json
 import os
 import re
-import signal
-import socket
-import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,10 +15,15 @@ from pathlib import Path
 
 from memserver.errors import ModelUnavailable, SetupError
 from memserver.local.engine.install import is_installed
+from memserver.local.engine.logged_process import (
+    HOST,
+    LoggedProcess,
+    free_port,
+    is_healthy,
+    put_aside,
+)
 from memserver.local.engine.paths import MODEL_NAME, EnginePaths
 
-_HOST = "127.0.0.1"
-_GRACE = 10.0
 _HEALTH_TIMEOUT = 1.0
 _POLL_INTERVAL = 0.25
 _ERROR = re.compile(r"\b\w*(Error|error): |\bERROR\b(?!,)")
@@ -95,14 +95,14 @@ class LocalEngine:
         self.model = model
         self._paths = EnginePaths(home)
         self.log = self._paths.log
-        self._port = _free_port()
-        self.base_url = f"http://{_HOST}:{self._port}/v1"
+        self._port = free_port()
+        self.base_url = f"http://{HOST}:{self._port}/v1"
         self._context_window = context_window
         # All but one, which the server needs.
         self._threads = max(1, len(_usable_cores()) - 1)
         self._structured_outputs = _FOR_NATIVE_TOOLS if native_tools else _FOR_JSON
         self._adapters = adapters
-        self._child: subprocess.Popen[bytes] | None = None
+        self._process: LoggedProcess | None = None
 
     def start(self) -> None:
         """Start the engine and return at once; it loads in the background. Does nothing if it runs.
@@ -110,40 +110,28 @@ class LocalEngine:
         Raises:
             SetupError: it isn't installed, or can't be started.
         """
-        if self._child is not None and self._child.poll() is None:
+        if self._process is not None and self._process.ended() is None:
             return
         if not is_installed(self._paths.home):
             raise SetupError(
                 "The local engine isn't installed.",
                 hint="Run `memserver engine install`, or set MEMSERVER_LLM_BASE_URL.",
             )
-        supervise = Path(__file__).with_name("supervise.py")
         try:
-            with _fresh_log(self._paths.log).open("wb") as log:
-                self._child = subprocess.Popen(
-                    [
-                        *(sys.executable, "-I", str(supervise), str(os.getpid()), f"{_GRACE:g}"),
-                        *self._command(),
-                    ],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=self._environment(),
-                    start_new_session=True,
-                )
+            put_aside(self.log)
+            self._process = LoggedProcess.start(self._command(), self.log, self._environment())
         except OSError as error:
             raise SetupError(f"The local engine can't be started: {error}") from error
 
     def state(self) -> EngineState:
         """Where the engine stands now: one look at the process and, if it lives, at its health."""
-        child = self._child
-        if child is None:
+        process = self._process
+        if process is None:
             return EngineState(EnginePhase.STOPPED)
-        code = child.poll()
-        if code is not None:
+        if (code := process.ended()) is not None:
             detail = f"It ended with exit code {code}. {self._error_lines()}"
             return EngineState(EnginePhase.FAILED, detail)
-        if self._is_healthy():
+        if is_healthy(self._port, _HEALTH_TIMEOUT):
             return EngineState(EnginePhase.READY)
         return EngineState(EnginePhase.LOADING, self._step())
 
@@ -165,16 +153,9 @@ class LocalEngine:
     def stop(self) -> None:
         """End the engine and all its processes; blocks until they are gone, seconds at most."""
         # First of all it counts as stopped: who watches it must not start it again.
-        child, self._child = self._child, None
-        if child is None:
-            return
-        child.terminate()
-        try:
-            child.wait(_GRACE + 2)
-        except subprocess.TimeoutExpired:
-            # The kernel then ends what the supervisor held.
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
 
     def _command(self) -> list[str]:
         server = Path(__file__).with_name("vllm_server.py")
@@ -182,7 +163,7 @@ class LocalEngine:
         return [
             *(str(self._paths.python), "-I", str(server), ",".join(map(str, cores))),
             *("--model", str(self._paths.of(self.model)), "--served-model-name", self.model),
-            *("--host", _HOST, "--port", str(self._port)),
+            *("--host", HOST, "--port", str(self._port)),
             *("--max-model-len", str(self._context_window), "--dtype", "bfloat16"),
             *("--enforce-eager", "--distributed-executor-backend", "uni"),
             "--enable-prefix-caching",
@@ -215,16 +196,6 @@ class LocalEngine:
             environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
         return environment
 
-    def _is_healthy(self) -> bool:
-        connection = http.client.HTTPConnection(_HOST, self._port, timeout=_HEALTH_TIMEOUT)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
     def _step(self) -> str:
         log = self._log_text()
         return next((step for mark, step in _STEPS if mark in log), "importing vLLM")
@@ -243,16 +214,3 @@ class LocalEngine:
 
 def _usable_cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _fresh_log(path: Path) -> Path:
-    if path.exists():
-        path.replace(path.with_name(f"{path.name}.1"))
-    return path

@@ -156,17 +156,14 @@ def _best(parts: Sequence[EmailMessage]) -> list[EmailMessage]:
     rich = [part for part in parts if part not in texts]
     if not texts:
         return rich[-1:]
-    html = next((leaf for part in rich for leaf in _leaves(part) if _is_html(leaf)), None)
+    leaves = (leaf for part in rich for leaf in _leaves(part))
+    html = next((leaf for leaf in leaves if leaf.get_content_type() == "text/html"), None)
     if html is None:
         return [*texts, *rich]
     length = len(html_to_markdown(decode(_content(html)).text))
     others = [part for part in rich if part.get_content_maintype() not in {"text", "multipart"}]
     is_short = len(_content(texts[0])) < _SHORT * length
     return [*(rich[:1] if is_short else texts[:1]), *others]
-
-
-def _is_html(part: EmailMessage) -> bool:
-    return part.get_content_type() == "text/html"
 
 
 def _content(part: EmailMessage) -> bytes:

@@ -23,15 +23,7 @@ from memserver.memory.parsing.html_tables import level_tables
 from memserver.memory.parsing.web_page import page_metadata, remove_boilerplate
 
 _NOT_TEXT = (
-    "script",
-    "style",
-    "template",
-    "noscript",
-    "svg",
-    "nav",
-    "head",
-    "iframe",
-    "select",
+    *("script", "style", "template", "noscript", "svg", "nav", "head", "iframe", "select"),
     "button",
 )
 _MARKDOWN = MarkdownIt("commonmark").enable("table")

@@ -31,7 +31,7 @@ def main() -> None:
         parsed = parse(SourceFile(sys.stdin.buffer.read(), **json.loads(known)))
         answer = {"parsed": parsed.to_json()}
     except DocumentError as error:
-        answer = _failure(error)
+        answer = {"error": [type(error).__name__, error.message, error.hint]}
     sys.stdout.buffer.write(json.dumps(answer, ensure_ascii=False).encode())
 
 
@@ -39,10 +39,6 @@ def _bound(limits: Mapping[int, int]) -> None:
     for limit, value in limits.items():
         with suppress(ValueError, OSError):  # macOS knows no limit of the address space
             resource.setrlimit(limit, (value, value))
-
-
-def _failure(error: DocumentError) -> dict[str, Any]:
-    return {"error": [type(error).__name__, error.message, error.hint]}
 
 
 if __name__ == "__main__":

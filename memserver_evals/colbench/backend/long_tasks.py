@@ -79,7 +79,8 @@ class LongTask(SlotTask):
         named = _named(question)
         if named is None:
             meant = asked_for(
-                [_called(slot, *slot.vague) for slot in self.missing(known)], question
+                [Slot(slot.name, slot.choices, slot.vague) for slot in self.missing(known)],
+                question,
             )
             if meant is None or chance.random() < self.design.evasion:
                 return Heard(chance.choice(_EVASIONS), None)
@@ -102,10 +103,6 @@ class LongTask(SlotTask):
 @lru_cache(maxsize=100_000)
 def _named(question: str) -> Slot | None:
     return asked_for(_EVERY, question)
-
-
-def _called(slot: Slot, *names: str) -> Slot:
-    return Slot(slot.name, slot.choices, names)
 
 
 _EVERY = tuple(slot for pair in PAIRS for module in pair for slot in module.slots)

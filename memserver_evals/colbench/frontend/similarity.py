@@ -13,7 +13,6 @@ from memserver.errors import SetupError, install_extra
 
 class Similarity(Protocol):
     name: str  # of the measure; it stands in every table
-    is_published: bool  # whether figures by it may be set beside published ones
 
     async def compare(self, first: bytes, second: bytes) -> float:
         """How alike two pictures (PNG) are; 1 for the same."""
@@ -26,7 +25,6 @@ class ImageStatistics:
     """
 
     name = "image statistics (not CLIP)"
-    is_published = False
     _BINS, _SIDE = 6, 24
 
     async def compare(self, first: bytes, second: bytes) -> float:
@@ -59,7 +57,6 @@ def _cosine(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> float:
 class ClipSimilarity:
     """The cosine of CLIP's embeddings of the two pictures (ViT-B/32 in the published table)."""
 
-    is_published = True
     _MEAN = (0.48145466, 0.4578275, 0.40821073)
     _DEVIATION = (0.26862954, 0.26130258, 0.27577711)
 

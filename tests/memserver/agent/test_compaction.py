@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from memserver.agent.compaction import CompactionJob
+from memserver.agent.compaction import compact
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.storage.database import Database, Transaction
-from memserver.testing.scripted import Call, Held, ScriptedModel
+from memserver.testing.scripted import Call, Held, ScriptedModel, say
 from tests.support.compacting import JOBS, RESERVED, WINDOW, Writer, chat, fill, talk_until_queued
 from tests.support.server import OneDatabase, serving
 
@@ -52,6 +52,24 @@ async def test_nothing_is_evicted_behind_the_back_of_an_agent_that_was_not_warne
         await server.say(agent, "Hello.")
         assert "Memory pressure" in model.last_prompt[-1].text
         assert server.rows(JOBS) == [(agent,)]
+
+
+async def test_a_queue_that_one_turn_has_overfilled_is_compacted_before_the_next_one(
+    database: OneDatabase,
+) -> None:
+    long = "word " * 600
+    script = [say(long, request_heartbeat=True), say(long), say("Here I am.")]
+    model = ScriptedModel(script, context_window=WINDOW)
+    async with serving(database, model, llm_max_output_tokens=RESERVED) as server:
+        agent = await server.create_agent()
+        await server.say(agent, long)
+        assert server.rows(STATE)[0][1] is False  # there is nothing older that could be saved
+        await server.run_jobs()
+        after = await server.get(f"{agent}/context")
+        summaries = len(model.writes)
+        await server.say(agent, "Are you there?")
+    assert after["used"] <= WINDOW - RESERVED
+    assert len(model.writes) == summaries
 
 
 async def test_a_compaction_that_comes_too_late_changes_nothing(database: OneDatabase) -> None:
@@ -136,13 +154,12 @@ async def test_a_compaction_cut_off_at_any_await_leaves_the_old_queue_or_the_new
         old = server.rows(STATE), server.rows(SUMMARIES)
         assert old[1] == []
         cut = Cutting(monkeypatch)
-        job = CompactionJob(server.services.deps)
         run = type("Run", (), {"tenant": "default", "args": {"agent_id": agent}})()
         seen = []
         for point in range(100):
             cut.at(point)
             try:
-                await job.run(run)
+                await compact(server.services.deps, run)
             except Cut:
                 [(start, warned)] = server.rows(STATE)
                 summaries = server.rows(SUMMARIES)

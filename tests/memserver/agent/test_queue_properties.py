@@ -13,12 +13,12 @@ from memserver.memory import summary
 from memserver.memory.extract import Count, extract
 from memserver.messages import PromptMessage, ToolSpec
 from memserver.testing.scripted import Call, ScriptedModel, say, shown
-from tests.support.nightly import times
+from tests.support.nightly import NIGHTLY, times
 from tests.support.server import OneDatabase, Server, serving
 
 RESERVED = 200
 MOST_STEPS = 4
-EXAMPLES = times(30, 1000)
+EXAMPLES, PARTS = times(30, 60), times(1, 16)
 
 # One that is longer than half of any window, some of which a few fill it, and many small ones.
 sizes = st.one_of(st.integers(1, 40), st.integers(40, 400), st.integers(1500, 4000))
@@ -92,7 +92,7 @@ class World:
         return "\n".join([*asked, *self.extracted])
 
 
-@pytest.fixture
+@pytest.fixture(params=range(PARTS))
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(summary, "extract", made.extract)
@@ -109,7 +109,8 @@ async def server(database: OneDatabase, world: World) -> AsyncIterator[Server]:
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
-    derandomize=True,
+    derandomize=not NIGHTLY,  # other examples in each part of each night
+    print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @example(  # many short messages, which are counted in bytes, and then a long one
@@ -127,6 +128,18 @@ async def server(database: OneDatabase, world: World) -> AsyncIterator[Server]:
     does=["search", "fail", "say", "break"],
     writes=[""],
 )
+@example(  # an edit from outside, after which what is in the queue no longer fits
+    window=2829,
+    todo=[("import", [2526, 1566]), ("say", 40), ("say", 8), ("edit", 95)],
+    does=["search"],
+    writes=["", "", "Long notes. " * 600],
+)
+@example(  # a turn that overfills the queue by itself
+    window=1800,
+    todo=[("say", 263)],
+    does=["append", "search"],
+    writes=["Long notes. " * 600],
+)
 @given(
     window=st.integers(1800, 4000),
     todo=st.lists(actions, min_size=1, max_size=10),
@@ -141,6 +154,7 @@ async def test_nothing_is_lost_every_prompt_fits_and_the_model_is_asked_boundedl
     does: list[str],
     writes: list[str | Exception],
 ) -> None:
+    todo = [*todo, ("say", 1)]  # an edit only shows in the next prompt
     world.begin(does, writes)
     agent = await server.create_agent(options={"context_window": window})
     posted = [text for action in todo for text in await act(server, world, agent, *action)]
@@ -176,7 +190,7 @@ async def test_nothing_is_lost_every_prompt_fits_and_the_model_is_asked_boundedl
             if message.role == "assistant":
                 assert following is not None
                 assert (following.role, following.call) == ("tool", message.call)
-    # Every prompt fits the agent's window, and so would the next.
+    # Every prompt fits the agent's window, and so does what the turns and their jobs leave.
     assert all(
         size(world.model, seen.prompt, seen.tools) + RESERVED <= window for seen in world.model.seen
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from psycopg import AsyncCursor
+from psycopg._queries import MAX_CACHED_STATEMENT_LENGTH
 
 from memserver.testing.scripted import ScriptedModel, say
 from tests.support.server import OneDatabase, serving
@@ -29,3 +30,4 @@ async def test_a_plain_turn_is_seven_statements_in_three_transactions(
     turn = [query for query in sent if not any(name in query for name in BACKGROUND)]
     begun = [query for query in turn if "set_config('memserver.tenant'" in query]
     assert (len(turn), len(begun)) == (7, 3), turn
+    assert max(map(len, turn)) <= MAX_CACHED_STATEMENT_LENGTH

@@ -19,7 +19,7 @@ from memserver.storage.jobs import JobRun
 from memserver.storage.nearest_messages import nearest
 from memserver.storage.recall import RecallQuery
 from memserver.testing.hashing_embedder import HashingEmbedder
-from memserver.testing.scripted import ScriptedModel, say
+from memserver.testing.scripted import Call, ScriptedModel, say
 from tests.memserver.memory.histories import remember
 from tests.support.server import OneDatabase, Server, serving
 
@@ -69,6 +69,21 @@ async def test_what_was_said_is_found_by_meaning_once_its_turn_has_ended(
     assert found["coverage"] == {"embedded": 2, "messages": 4, "complete": False}
     assert later["coverage"] == {"embedded": 4, "messages": 4, "complete": True}
     assert (later["total"], later["next"]) == (4, None)
+
+
+async def test_a_search_by_the_agents_tool_has_what_is_not_embedded_embedded_soon(
+    database: OneDatabase,
+) -> None:
+    urgent = "SELECT waiting AND urgent FROM recall_index WHERE agent_id = %s"
+    again = {"request_heartbeat": True}
+    script = [say("Hm."), Call("recall_memory_search", {"query": "cello", **again}), say("Yes.")]
+    async with serving(database, ScriptedModel(script)) as server:
+        agent = await server.create_agent()
+        await server.say(agent, "I play the cello.")
+        before = server.rows(urgent, agent)
+        await server.say(agent, "Do you remember?")
+        after = server.rows(urgent, agent)
+    assert (before, after) == ([(False,)], [(True,)])
 
 
 async def test_where_messages_are_not_embedded_words_are_found_and_meaning_is_refused(

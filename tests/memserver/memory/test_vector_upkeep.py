@@ -18,7 +18,7 @@ from memserver.memory.vector_upkeep import VectorUpkeep
 from memserver.messages import PassageHit
 from memserver.storage import collections, passage_search, passages, vector_builds
 from memserver.storage.collections import CollectionRow, NewCollection
-from memserver.storage.database import Database, LazyTransaction, Transaction
+from memserver.storage.database import Database, LazyTransaction, TenantScope, Transaction
 from memserver.storage.passage_search import PassageConditions
 from memserver.storage.passages import NewPassage, PassageChange
 from memserver.testing.hashing_embedder import HashingEmbedder
@@ -68,8 +68,8 @@ class Archive:
             return [await collections.get(tx, self.collection)]
 
         query = ArchivalQuery(text, wanted, mode)
-        async with LazyTransaction(self.database, TENANT) as transaction:
-            found = await self.archival.search(transaction, searched, query, ResultPage(page))
+        scope = TenantScope(self.database, TENANT)
+        found = await self.archival.search(scope, searched, query, ResultPage(page))
         return list(found.found)
 
     async def update(self, passage: str, text: str) -> None:

@@ -17,7 +17,7 @@ from memserver.local.postgres.embedded import EmbeddedPostgres
 from memserver.storage.migrate import prepare_embedded
 from memserver.storage.repeating import repeat
 from memserver.testing.scripted import ScriptedModel, Step, say
-from memserver.wiring import services as services_module
+from memserver.wiring import database as database_module
 from tests.support.server import OneDatabase, Server, serving
 
 SECRETS = ("psycopg", "FATAL", "base/", "/tmp/", "memserver_app", "cannot execute", "ERROR")
@@ -157,7 +157,7 @@ async def test_a_hung_process_blocks_nobody_but_its_agent(database: OneDatabase)
 async def test_a_hung_process_blocks_its_agent_for_no_longer_than_its_own_lease(
     database: OneDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services_module, "SHORTEST_IDLE", 0.5)
+    monkeypatch.setattr(database_module, "SHORTEST_IDLE", 0.5)
     model = ScriptedModel([say(f"answer {n}") for n in range(12)])
     async with (
         serving(database, ScriptedModel([]), lease_seconds=1) as hung,

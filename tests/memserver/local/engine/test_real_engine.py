@@ -36,7 +36,7 @@ from memserver.local.engine.paths import EnginePaths
 from memserver.local.engine.process import LocalEngine
 engine = LocalEngine(Path(sys.argv[1]), context_window=1024)
 engine.start()
-print(engine._child.pid, flush=True)
+print(engine._process.child.pid, flush=True)
 time.sleep(600)
 """
 
@@ -161,7 +161,7 @@ def test_stopped_it_is_gone_and_says_so(tmp_path: Path) -> None:
     assert engine.state().phase == "stopped"
     engine.start()
     assert engine.state().phase == "loading"
-    session = engine._child.pid  # type: ignore[union-attr]
+    session = engine._process.child.pid  # type: ignore[union-attr]
     wait_for(lambda: len(alive(session)) >= 2)
     engine.stop()
     assert engine.state().phase == "stopped"

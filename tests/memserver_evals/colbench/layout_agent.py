@@ -24,8 +24,8 @@ class LayoutAgent:
     @asynccontextmanager
     async def begin(
         self,
-        example_id: str,  # noqa: ARG002
-        material: Material,  # noqa: ARG002
+        example_id: str,
+        material: Material,
     ) -> AsyncIterator["LayoutTalk"]:
         yield LayoutTalk(self.listens)
 
@@ -35,7 +35,7 @@ class LayoutTalk:
     listens: bool
     _layout: Layout = field(default_factory=Layout)
 
-    async def say(self, text: str, *, at: datetime | None = None) -> Reply:  # noqa: ARG002
+    async def say(self, text: str, *, at: datetime | None = None) -> Reply:
         if self.listens:
             self._layout = fixed(self._layout, text)
         return Reply(f"OUTPUT:\n{self._layout.page_text()}")
