@@ -8,7 +8,6 @@ import socket
 import sys
 from contextlib import ExitStack, suppress
 from functools import partial
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -28,6 +27,7 @@ from memserver.local.engine.address import publish_address
 from memserver.local.engine.paths import EnginePaths
 from memserver.settings import Settings
 from memserver.telemetry.prometheus import SHARED_FOLDER
+from memserver.telemetry.shared_folder import shared_folder
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import refuse_unfit_embedder
 from memserver.wiring.services import check_settings
@@ -58,8 +58,8 @@ def serve(
     _say_where(settings)
     with ExitStack() as stack:
         if settings.workers > 1 and settings.metrics != "off":
-            folder = stack.enter_context(TemporaryDirectory(prefix="memserver-metrics-"))
-            os.environ[SHARED_FOLDER] = folder  # the workers' prometheus-client looks there
+            # The workers' prometheus-client looks there.
+            os.environ[SHARED_FOLDER] = stack.enter_context(shared_folder())
         if settings.llm_base_url is None:  # first of all, since it takes longest
             local, settings = stack.enter_context(local_engine(settings, announced=True))
             stack.enter_context(publish_address(EnginePaths(settings.home).address, local.base_url))

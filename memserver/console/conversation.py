@@ -1,6 +1,7 @@
 """An agent's page: the conversation with it, the newest part first, and what is said and deleted there."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
@@ -67,7 +68,7 @@ async def _unfinished(visit: Visit, agent: Agent, turns: list[ShownTurn]) -> lis
     newest = turns[-1].turn if turns else 0
     found: list[ShownTurn] = []
     for number in range(max(newest, 1), newest + MOST_UNFINISHED):
-        turn = await _turn(visit, agent.id, number)
+        turn = await find_turn(visit, agent.id, number)
         if turn is None:
             break
         if turn.state in {"waiting", "running"}:
@@ -76,7 +77,7 @@ async def _unfinished(visit: Visit, agent: Agent, turns: list[ShownTurn]) -> lis
     return found
 
 
-async def _turn(visit: Visit, agent: UUID, number: int) -> Turn | None:
+async def find_turn(visit: Visit, agent: UUID | str, number: int) -> Turn | None:
     try:
         return await visit.api.turns.get(agent, number)
     except NotFound:
@@ -99,7 +100,7 @@ async def show_earlier(visit: VisitDep, agent: str, before: int) -> Response:
 @router.get("/agents/{agent}/newer")
 async def show_newer(visit: VisitDep, agent: str, after: int) -> Response:
     """A turn that began elsewhere, of a timer, a program or another page; nothing while there is none."""
-    if await _turn(visit, UUID(agent), after + 1) is None:
+    if await find_turn(visit, agent, after + 1) is None:
         return Response(status_code=204)
     return visit.page(
         "turn.html",
@@ -144,10 +145,8 @@ async def stream_turn(visit: VisitDep, agent: UUID, turn: int) -> Response:
 @router.post("/agents/{agent}/turns/{turn}/cancel")
 async def cancel_turn(visit: VisitDep, agent: UUID, turn: int) -> Response:
     await visit.form()
-    try:
+    with suppress(Conflict):  # it has just ended by itself
         await visit.api.turns.cancel(agent, turn)
-    except Conflict:  # it has just ended by itself
-        return Response(status_code=204)
     return Response(status_code=204)
 
 

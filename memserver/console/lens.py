@@ -8,10 +8,10 @@ from fastapi.responses import Response
 
 from memserver.client.models import Agent, Message, TurnStep, TurnSteps
 from memserver.console.charts import Segment, stacked
+from memserver.console.conversation import find_turn
 from memserver.console.rendering import as_json
 from memserver.console.routing import PageRouter
-from memserver.console.visit import Visit, VisitDep
-from memserver.errors import NotFound
+from memserver.console.visit import VisitDep
 
 router = PageRouter()
 PLACES_PER_TURN = 1000
@@ -70,7 +70,7 @@ async def show_turn(visit: VisitDep, agent: str, turn: int) -> Response:
         began=by_position.get(first),
         steps=steps,
         spent=stacked(_spent(looked)),
-        has_next=await _exists(visit, agent, turn + 1),
+        has_next=await find_turn(visit, agent, turn + 1) is not None,
     )
 
 
@@ -82,14 +82,6 @@ async def set_tracing(visit: VisitDep, agent: str) -> Response:
     options = {**found.options.model_dump(exclude_unset=True), "trace": form.get("trace") == "on"}
     await visit.api.agents.update(found.id, options=options)
     return visit.go("agents", agent, "turns", str(form.get("turn") or 1))
-
-
-async def _exists(visit: Visit, agent: str, turn: int) -> bool:
-    try:
-        await visit.api.turns.get(agent, turn)
-    except NotFound:
-        return False
-    return True
 
 
 def _shown(step: TurnStep, message: Message | None, widest: int) -> ShownStep:

@@ -89,7 +89,8 @@ async def show_memory(visit: VisitDep, agent: str) -> Response:
     found = await visit.api.agents.get(agent)
     sections = (await visit.api.working_context.get(found.id)).sections
     view, problem = await _context(visit, agent)
-    own = next((each for each in await _collections(visit, agent) if each.own), None)
+    collections = await visit.api.archival.collections(agent, limit=20)
+    own = next((each for each in collections.items if each.own), None)
     return visit.page(
         "side_memory.html",
         agent=found,
@@ -106,7 +107,3 @@ async def _context(visit: Visit, agent: str) -> tuple[ContextView | None, Memser
         return await visit.api.agents.context(agent), None
     except MemserverError as error:
         return None, error
-
-
-async def _collections(visit: Visit, agent: str) -> list:  # type: ignore[type-arg]
-    return (await visit.api.archival.collections(agent, limit=20)).items

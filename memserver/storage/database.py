@@ -130,38 +130,28 @@ class Database:
             self._weeding.cancel()
         await self.pool.close()
 
-    @asynccontextmanager
-    async def tenant(self, tenant: str) -> AsyncIterator[Transaction]:
+    def tenant(self, tenant: str) -> AbstractAsyncContextManager[Transaction]:
         """One transaction in a tenant's scope; commits at the end, rolls back on an exception.
 
         Within `one_commit` it is a part of that one's transaction.
         """
-        if (whole := _current_commit()) is not None:
-            async with whole.part(tenant) as connection:
-                yield connection
-            return
-        async with self._begun("", tenant) as connection:
-            yield connection
+        whole = _current_commit()
+        return self._begun("", tenant) if whole is None else whole.part(tenant)
 
     async def read(self, tenant: str, action: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run what only reads, in a transaction of a tenant's scope that sees all that was committed before."""
-        if (whole := _current_commit()) is not None:
-            async with whole.part(tenant) as connection:
-                return await action(connection)
-        async with self._begun("READ ONLY", tenant) as connection:
+        whole = _current_commit()
+        begun = self._begun("READ ONLY", tenant) if whole is None else whole.part(tenant)
+        async with begun as connection:
             return await action(connection)
 
-    @asynccontextmanager
-    async def snapshot(self, tenant: str) -> AsyncIterator[Transaction]:
+    def snapshot(self, tenant: str) -> AbstractAsyncContextManager[Transaction]:
         """One transaction in a tenant's scope that only reads, and sees one moment in all its statements."""
-        async with self._begun("ISOLATION LEVEL REPEATABLE READ, READ ONLY", tenant) as connection:
-            yield connection
+        return self._begun("ISOLATION LEVEL REPEATABLE READ, READ ONLY", tenant)
 
-    @asynccontextmanager
-    async def across_tenants(self) -> AsyncIterator[Transaction]:
+    def across_tenants(self) -> AbstractAsyncContextManager[Transaction]:
         """For the few functions that see every tenant; tables show nothing here."""
-        async with self._begun("") as connection:
-            yield connection
+        return self._begun("")
 
     @asynccontextmanager
     async def one_commit(self) -> AsyncIterator["OneCommit"]:

@@ -161,7 +161,11 @@ def forgetting_traces(database: Database, seconds: float) -> AbstractAsyncContex
 
 
 async def operations(database: Database, minutes: int) -> JsonObject:
-    """How the server does: what the last minutes brought, and what stands in line; of all tenants together."""
+    """How the server does: what the last minutes brought, and what stands in line; of all tenants together.
+
+    What minutes brought that are over is kept, so that the next look reads the last steps only.
+    """
     async with database.across_tenants() as tx:
+        await tx.execute("SELECT keep_minutes(%s)", [minutes])
         found: JsonObject = await fetch_value(tx, "SELECT operations(%s)", [minutes])
     return found

@@ -23,7 +23,7 @@ class Minute(Record):
 
 
 class TurnSeconds(Record):
-    """How long turns took, from their message to their end; null: none ended."""
+    """How long turns took, from their message to their end, to one percent; null: none ended."""
 
     p50: float | None = Field(examples=[0.9])
     p95: float | None = Field(examples=[2.1])

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from memserver.messages import JsonObject
 from memserver_evals.scoring.text import ANSWER_WORDS, contains
-from memserver_evals.task import Exchange, Material, Played, Scores, Session, Utterance
+from memserver_evals.task import Exchange, Material, Played, Reply, Scores, Session, Utterance
 from memserver_evals.tasks.question import (
     STEP,
     WORDS_OPTION,
@@ -49,12 +49,12 @@ class EvictedFacts(QuestionTask):
         among those in its prompt when the question came; `in_prompt`: the right answer stood there all the same (as a
         note, in the summary, or because it wasn't evicted); `searched`: it searched after the question.
         """
-        [turn] = played.turns
-        asked = [each for each in turn.reply.exchanges if each.purpose == "answer"]
+        reply = played.turns[0].reply if played.turns else Reply("")
+        asked = [each for each in reply.exchanges if each.purpose == "answer"]
         prompt = next((each.prompt for each in asked if _asks(each, example.question)), ())
         scores = dict.fromkeys(("noted", "evicted", "in_prompt", "searched"), math.nan)
-        if turn.reply.searches is not None:
-            scores["searched"] = float(any(not each.auto for each in turn.reply.searches))
+        if reply.searches is not None:
+            scores["searched"] = float(any(not each.auto for each in reply.searches))
             if prompt:
                 texts = [str(each.get("content")) for each in prompt]
                 scores["noted"] = float(any(_notes(each, example) for each in asked))

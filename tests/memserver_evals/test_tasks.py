@@ -54,7 +54,7 @@ def test_an_unknown_option_is_refused_by_every_task(name: str, folder: Path) -> 
         TASKS[name].make(options(folder, colour="red"))
 
 
-@pytest.mark.parametrize("name", sorted(TASKS.keys() - {"nested-kv", *GENERATED}))
+@pytest.mark.parametrize("name", sorted(TASKS.keys() - {"nested-kv", "evicted", *GENERATED}))
 def test_a_task_without_its_data_says_what_is_missing(name: str, tmp_path: Path) -> None:
     for where in (None, tmp_path):
         with pytest.raises(BadData) as caught:

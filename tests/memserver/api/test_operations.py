@@ -1,9 +1,11 @@
 """What the server's operator looks at: load, the models' endpoint, reports of evaluations and trainings."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from memserver.testing.scripted import ScriptedModel, say
@@ -61,6 +63,41 @@ async def test_the_operator_sees_the_load_of_all_tenants_and_nobody_else_does(
     assert ("index_messages", "todo") in {(job["name"], job["state"]) for job in load["jobs"]}
     assert load["database_bytes"] > 1_000_000
     assert [each.json()["error"]["code"] for each in refused] == ["forbidden"] * len(paths)
+
+
+async def test_what_a_minute_brought_is_kept_when_it_is_over(database: OneDatabase) -> None:
+    def write(statement: str) -> None:
+        with psycopg.connect(database.superuser) as connection:
+            connection.execute(statement.encode())
+
+    then = datetime.now(UTC) - timedelta(minutes=5)
+    async with serving(database, ScriptedModel(lambda *_: say("Hello!"))) as server:
+        agent = await server.create_agent()
+        for seconds in (100, 200, 400):
+            await server.say(agent, "Then.")
+            write(
+                f"""UPDATE turn_steps SET at = '{then}', seconds = {seconds},
+                    error = 'model_timeout', asking = 3, prompt_tokens = 7 WHERE error IS NULL"""
+            )
+        await server.say(agent, "Now.")
+        before = (await server.http.get("/v1/operations", params={"minutes": 10})).json()
+        write("DELETE FROM turn_steps WHERE error IS NOT NULL")
+        await server.say(agent, "Now.")
+        after = (await server.http.get("/v1/operations", params={"minutes": 10})).json()
+        shorter = (await server.http.get("/v1/operations", params={"minutes": 3})).json()
+        longer = (await server.http.get("/v1/operations", params={"minutes": 20})).json()
+    assert [sum(each["turns"] for each in load["minutes"]) for load in (before, after)] == [4, 5]
+    [kept] = [each for each in after["minutes"] if each["errors"]]
+    assert kept in before["minutes"]
+    assert (kept["turns"], kept["steps"], kept["errors"], kept["prompt_tokens"]) == (3, 3, 3, 21)
+    assert (kept["p50"], kept["p95"]) == (200, pytest.approx(380))
+    assert after["errors"] == longer["errors"] == {"model_timeout": 3}
+    assert shorter["errors"] == {}
+    assert [len(load["minutes"]) for load in (after, shorter, longer)] == [10, 3, 20]
+    assert before["turn_seconds"]["p50"] == pytest.approx(100, rel=0.01)
+    assert before["turn_seconds"]["p95"] == pytest.approx(400, rel=0.01)
+    assert after["turn_seconds"]["max"] == 400
+    assert before["step_seconds"]["model"] == pytest.approx(9 / 4, rel=0.1)
 
 
 async def test_the_endpoint_is_shown_with_its_adapters_and_how_its_models_are_asked(

@@ -48,6 +48,7 @@ ELSEWHERE = {
     "mcp_servers": "reference: few, joined to tools",
     "memserver_compatibility": "local: one row",
     "memserver_migrations": "local: one row",
+    "operation_minutes": "local: a row for each minute of a day",
     "pictures": "distributed by tenant alone: found by its digest, or object storage",
     "procrastinate_events": "local: the jobs' own database",
     "procrastinate_jobs": "local: the jobs' own database",

@@ -85,6 +85,7 @@ def test_every_table_has_a_tenant_and_a_policy_or_is_known_to_need_none(
         "embedding_models",
         "memserver_compatibility",
         "memserver_migrations",
+        "operation_minutes",
         "write_checks",
     }
     assert len(tables) > 20

@@ -81,7 +81,8 @@ async def test_a_turn_that_another_process_serves_has_the_id_of_the_request_that
             await eventually(lambda: serves.rows("SELECT 1 FROM turns WHERE turn = 2"))
             held.release.set()
             await asyncio.gather(first, second)
-    lines = [json.loads(line) for line in log.getvalue().splitlines() if "turn" in line]
+    read = [json.loads(line) for line in log.getvalue().splitlines()]
+    lines = [each for each in read if "turn" in each]  # a busy machine adds the watchdog's
     found = [(each["message"][:7], each["request_id"], each["turn"]) for each in lines]
     assert found == [("Invalid", "a", 1), ("Invalid", "b", 2)]
 
