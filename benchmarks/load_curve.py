@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -78,6 +79,8 @@ class Point:
     ceiling_p50_ms: float
     ceiling_p95_ms: float
     load_average: float
+    error: str = ""
+    """The most frequent one."""
 
 
 def rate(done: Transactions, clients: int, seconds: float) -> tuple[float, float, float]:
@@ -243,6 +246,7 @@ def measure(
     cpu = sum(server.cpu_seconds() for server in servers) - cpu
     ceiling = ceiling or on.ceiling_of(clients, seconds)
     answered = [each for each in run.outcomes if not each.error]
+    failed = Counter(each.error for each in run.outcomes if each.error)
     if not answered:
         raise RuntimeError(f"No turn was answered: {run.outcomes[:1]}")
     done = Transactions([each.ended for each in answered], [each.seconds for each in answered])
@@ -250,9 +254,10 @@ def measure(
         *place,
         *rate(done, clients, seconds),
         round(1000 * cpu / len(answered), 2),
-        len(run.outcomes) - len(answered),
+        failed.total(),
         *rate(ceiling, clients, seconds),
         round(os.getloadavg()[0], 1),
+        next(iter(failed.most_common(1)), ("", 0))[0],
     )
 
 
@@ -304,6 +309,7 @@ def figures(points: Sequence[Point]) -> list[dict[str, Any]]:
         row["share"] = round(statistics.median(shares), 3)
         row["share_low"], row["share_high"] = round(min(shares), 3), round(max(shares), 3)
         row["errors"] = sum(each.errors for each in same)
+        row["error"] = next((each.error for each in same if each.error), "")
         rows.append(row)
     return rows
 
