@@ -9,6 +9,7 @@ from rich.console import Console
 
 from benchmarks.ceiling import Recorded, Transactions, logged
 from benchmarks.load_curve import Point, curve, draw, figures, rate, warm_up
+from tests.support.nightly import NIGHTLY
 
 AGENT = "01a22b6d-0a59-7000-a20f-c80e05b96cde"
 LOG = f"""@memserver_app@LOG:  statement: BEGIN
@@ -64,7 +65,7 @@ def test_a_run_resumes_from_the_figures_that_it_has(tmp_path: Path) -> None:
     assert found == [point(0, 50, 100)]
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(not NIGHTLY, reason="takes most of a minute: make nightly")
 def test_one_client_is_measured_beside_pgbench_which_writes_whole_turns(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra `eval` has it")
     points = curve([1], 1, 1, Console(quiet=True), setups=["1 worker"])

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.soak import Sample, draw, figures, growth, soak
+from tests.support.nightly import NIGHTLY
 
 
 def samples(mb_per_10000: float) -> list[Sample]:
@@ -35,7 +36,7 @@ def test_a_few_samples_say_nothing() -> None:
     assert growth(samples(1.0)[:19]) is None
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(not NIGHTLY, reason="takes half a minute: make nightly")
 def test_every_process_of_a_server_under_load_is_sampled(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the extra `eval` has it")
     into = soak(1, None, Console(quiet=True), tmp_path / "samples.json")
