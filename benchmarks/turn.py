@@ -42,7 +42,7 @@ COMPARED_TURNS = 120
 QUEUE_MESSAGES = 100
 IDLE_SECONDS = 12.0
 """Longer than two of the worker's looks for abandoned work."""
-BUDGET = {"sql_statements": 8.0, "cpu_ms": 8.0}
+BUDGET = {"sql_statements": 7.0, "cpu_ms": 6.0}
 
 
 @dataclass(frozen=True)
