@@ -72,7 +72,7 @@ def agreements(run: Run, scorer: Scorer, seed: int) -> dict[str, Any]:
     found = {
         "one execution": ceiling(states),
         "likelihood": agreement(ranked(states, likely)),
-        "likelier when told": agreement(ranked(states, scorer.informed(states))),
+        "likelier when informed": agreement(ranked(states, scorer.informed(states))),
     }
     by_critic = {}
     for critic in dict.fromkeys(CRITIC_OF.values()):
