@@ -123,9 +123,13 @@ def test_every_step_of_a_run_works_and_resumes(
         assert figures["bytes"] < 20 * 2**20
         assert (run / "seed-1" / arm / "adapter" / "adapter_model.safetensors").is_file()
     agreed = json.loads(command("oracle", run, "--tokenizer", TOKENIZER, *model))
-    assert {"one execution", "likelihood", "likelier when informed", "critic", "critic-blind"} <= set(
-        agreed
-    )
+    assert {
+        "one execution",
+        "likelihood",
+        "likelier when informed",
+        "critic",
+        "critic-blind",
+    } <= set(agreed)
     for arm in ("mdpo", "sweet"):
         command("evaluate", run, *policy, "--policy", f"seed-1/{arm}")
     text = command("report", run)
