@@ -1,5 +1,7 @@
 """`memserver doctor` on the settings, the application's role and MCP servers: one line for each, with what to do."""
 
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,6 @@ import pytest
 from memserver.cli.doctor import examine_database, examine_mcp_server, examine_settings
 from memserver.settings import Settings
 from memserver.tools.outbound.mcp import StdioServer
-from tests.memserver.tools.test_mcp_tools import STDIO
 from tests.support.server import OneDatabase
 
 
@@ -52,8 +53,8 @@ def test_an_application_role_that_row_level_security_does_not_bind_is_named(
 
 
 async def test_an_mcp_server_of_the_settings_is_asked_for_its_tools() -> None:
-    demo = STDIO["demo"]
-    server = StdioServer(str(demo["command"]), demo["args"], demo["env"])  # type: ignore[arg-type]
+    paths = os.pathsep.join(filter(None, [os.getcwd(), *sys.path]))
+    server = StdioServer(sys.executable, ["-m", "tests.support.mcp_demo"], {"PYTHONPATH": paths})
     found = await examine_mcp_server("demo", server)
     assert (found.name, found.well) == ("MCP server demo", True)
     away = await examine_mcp_server("away", StdioServer("/nowhere/at/all"))
