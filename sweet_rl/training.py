@@ -10,9 +10,11 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from datasets import Dataset, disable_progress_bars
+from datasets.table import InMemoryTable
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from trl import DPOConfig, SFTConfig, SFTTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
@@ -83,7 +85,7 @@ def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
             **training_run.arguments(schedule, plan.out),
             dataset_kwargs={"skip_prepare_dataset": True},
         ),
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=_table(rows),
         processing_class=tokenizer,
         data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
     )
@@ -136,6 +138,7 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
         args=DPOConfig(
             **(training_run.arguments(schedule, plan.out) | _measured(plan)),
             per_device_eval_batch_size=schedule.micro_batch or schedule.batch,
+            train_sampling_strategy="sequential" if plan.in_order else "random",
             beta=plan.beta,
         ),
         train_dataset=dataset(plan, pairs),
@@ -174,8 +177,13 @@ def _measured(plan: PreferencePlan) -> dict[str, Any]:
     }
 
 
+def _table(rows: list[dict[str, Any]]) -> Dataset:
+    """`Dataset.from_list` would pickle all of it for a hash, which fails with some versions and is used for nothing."""
+    return Dataset(InMemoryTable.from_pylist(rows), fingerprint=uuid4().hex[:16])
+
+
 def dataset(plan: PreferencePlan, pairs: Sequence[Pair]) -> Dataset:
-    return Dataset.from_list(
+    return _table(
         [
             {
                 "prompt": cleaned(
