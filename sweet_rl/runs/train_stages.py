@@ -35,8 +35,7 @@ def warm_start(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     """Scripted dialogues, and a training on them."""
     recipe, path = context.recipe.warm_start, folder / TRAJECTORIES
     assert recipe is not None
-    if not path.exists():
-        play_by_script(unit, context, context.tasks("warm-start"), path, recipe.samples)
+    play_by_script(unit, context, context.tasks("warm-start"), path, recipe.samples)
     played = read_file(path, Trajectory)
     learnt = successes(played) if recipe.only_solved else played
     return figures_of(played) | _imitate(unit, folder, context, learnt, recipe)
