@@ -141,9 +141,9 @@ class _Bin:
     size: int  # tokens of the row
 
 
-def batch_of_pairs(pairs: Sequence[Row], filler: int) -> Batch:
-    """Forks of two branches each, as a batch with `places`: (sides, tokens), -1 where nothing is scored."""
-    both = [_alone(pair, side) for side in (1, 2) for pair in pairs]
+def batch_of_pairs(pairs: Sequence[tuple[Row, Row]], filler: int) -> Batch:
+    """Two forks of one branch each, as a batch with `places`: (sides, tokens), -1 where nothing is scored."""
+    both = [pair[side] for side in (0, 1) for pair in pairs]
     sides: list[Row] = []
     numbers = [_number_of(side, sides) for side in both]
     bins = min((_packed(sides, room) for room in ROOMS), key=_cost)
@@ -164,17 +164,6 @@ def _number_of(side: Row, sides: list[Row]) -> int:
     if side not in sides:
         sides.append(side)
     return sides.index(side)
-
-
-def _alone(pair: Row, side: int) -> Row:
-    kept = [at for at, branch in enumerate(pair.branches) if branch in (0, side)]
-    return Row(
-        [pair.ids[at] for at in kept],
-        [pair.scored[at] for at in kept],
-        tuple(min(1, pair.branches[at]) for at in kept),
-        tuple(pair.positions[at] for at in kept),
-        (0,) * len(kept),
-    )
 
 
 def by_side(values: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:

@@ -9,9 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from datasets import Dataset
+from trl import DPOTrainer
 
 from memserver.errors import Conflict, InvalidInput
-from sweet_rl.pairs import successes, trajectory_pairs
+from sweet_rl.agent_turns import cleaned
+from sweet_rl.pairs import successes, trajectory_pairs, with_hidden
 from sweet_rl.plans import EpochSchedule, PreferencePlan, ScorePlan, SftPlan
 from sweet_rl.sampling.samplers import Sampling
 from sweet_rl.trajectories import Pair, Trajectory, read_file, write_file
@@ -158,6 +161,25 @@ def test_preferences_are_learnt_and_measured_on_pairs_that_were_held_out(
     assert figures["held_out_accuracy"] == 1
     assert figures["held_out_margin"] > 0.1
     assert figures["held_out_loss"] < 0.69
+
+
+def test_pairs_have_the_tokens_that_trl_gives_them(tiny_base: Path, tmp_path: Path) -> None:
+    pairs = trajectory_pairs(some_trajectories(5), every_success=True)
+    plan = PreferencePlan(tiny_base, tmp_path, tmp_path, hidden=True, schedule=SHORT)
+    trainer = trains_preferences.make_trainer(plan, pairs)
+    chats = [
+        {
+            "prompt": cleaned(with_hidden(pair.prompt, pair.hidden)),
+            "chosen": cleaned(pair.chosen),
+            "rejected": cleaned(pair.rejected),
+        }
+        for pair in pairs
+    ]
+    theirs = DPOTrainer._prepare_dataset(
+        trainer, Dataset.from_list(chats), trainer.processing_class, trainer.args, "train"
+    )
+    for name in ("prompt_ids", "chosen_ids", "rejected_ids"):
+        assert list(trainer.train_dataset[name]) == list(theirs[name])
 
 
 def test_pairs_are_learnt_in_their_files_order_where_a_plan_says_so(
