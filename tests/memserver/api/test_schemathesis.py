@@ -5,7 +5,7 @@ is made or after it is deleted, and no route that takes a request without its ke
 later requests, along links that Schemathesis infers from the document. At night it does so part by part, each with its
 own seed, until `SCHEMATHESIS_CASES` were sent. One part again, with what it prints of its failures, shrunk:
 
-    SCHEMATHESIS_SEED=7 SCHEMATHESIS_PHASES=fuzzing SCHEMATHESIS_EXAMPLES=20 \
+    SCHEMATHESIS_SEED=7 SCHEMATHESIS_PART="--phases fuzzing --max-examples 20" \
         .venv/bin/pytest -m slow tests/memserver/api/test_schemathesis.py
 """
 
@@ -31,13 +31,18 @@ from tests.support.server import OneDatabase, serving
 
 SEED = os.environ.get("SCHEMATHESIS_SEED")
 CASES = int(os.environ.get("SCHEMATHESIS_CASES", "0" if SEED else str(times(0, 100_000))))
-BY_DAY = [("examples,stateful", 1)]
-"""Each part's phases, and how many examples of each operation and chains of requests."""
-BY_NIGHT = chain([("examples,coverage", 1)], cycle([("fuzzing", 20), ("stateful", 1000)]))
-"""What coverage sends doesn't depend on the seed: once is enough."""
-PARTS = times(BY_DAY, BY_NIGHT)
-if PHASES := os.environ.get("SCHEMATHESIS_PHASES"):
-    PARTS = cycle([(PHASES, int(os.environ.get("SCHEMATHESIS_EXAMPLES", "20")))])
+BY_DAY = ["--phases examples,stateful --max-examples 1"]
+BY_NIGHT = chain(
+    ["--phases examples,coverage"],
+    cycle(["--phases stateful --max-time 300", "--phases fuzzing --max-examples 20"]),
+)
+"""What coverage sends doesn't depend on the seed: once is enough.
+
+Chains have a time and no number: Schemathesis ends a run of them, as passed, at the first one whose answers differ when
+it sends it again, and only for a time it starts the next run.
+"""
+PART = os.environ.get("SCHEMATHESIS_PART")
+PARTS = cycle([PART]) if PART else times(BY_DAY, BY_NIGHT)
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 GENERATED = re.compile(r"^\s+(\d[\d,]*) generated", re.MULTILINE)
 
@@ -60,7 +65,7 @@ async def listening(app: ASGIApp) -> AsyncIterator[str]:
 
 
 async def send_part(
-    url: str, key: str, things: Path, seed: int, phases: str, examples: int
+    url: str, key: str, things: Path, seed: int, part: str
 ) -> tuple[int, int | None]:
     """Send a part's cases; how many there were, and how Schemathesis ended."""
     log = things.with_name(f"seed_{seed}.txt")
@@ -68,11 +73,9 @@ async def send_part(
         run = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG)),
             *("run", f"{url}/openapi.json"),
-            *("--phases", phases, "--continue-on-failure"),
-            *("--max-examples", str(examples), "--seed", str(seed), "--no-color"),
+            *(*part.split(), "--continue-on-failure", "--seed", str(seed), "--no-color"),
             *("--request-timeout", "120", "--header", f"Authorization: {key}"),
             *("--output-sanitize", "false"),
-            *os.environ.get("SCHEMATHESIS_MORE", "").split(),
             stdout=output,
             stderr=output,
             cwd=things.parent,
@@ -103,7 +106,7 @@ async def test_every_route_answers_as_it_is_documented(
     ):
         await server.operate()
         document = (await server.http.get("/openapi.json")).json()
-        for seed, (phases, examples) in zip(count(int(SEED or 1)), PARTS, strict=False):
+        for seed, part in zip(count(int(SEED or 1)), PARTS, strict=False):
             things = {}
             for use in ("used", "deleted"):
                 headers, ids = await furnish(server, f"{use}-{seed}", mcp_url, run_jobs=False)
@@ -114,10 +117,10 @@ async def test_every_route_answers_as_it_is_documented(
             file = tmp_path / "things.json"
             file.write_text(json.dumps(things), encoding="utf-8")
             key = things["used"]["headers"]["Authorization"]
-            cases, ended = await send_part(url, key, file, seed, phases, examples)
+            cases, ended = await send_part(url, key, file, seed, part)
             sent += cases
             failed += [seed] if ended else []
-            sys.stdout.write(f"Seed {seed}: {cases} of {phases}, {sent} so far; ended: {ended}.\n")
+            sys.stdout.write(f"Seed {seed}: {cases} by {part}, {sent} so far; ended: {ended}.\n")
             sys.stdout.flush()
             if sent >= CASES:
                 break
