@@ -29,7 +29,9 @@ url() { # ROLE: its URL of the database, with its password
 }
 url owner | write database_url
 url app | write database_app_url
-write llm_api_key </dev/null # empty: the endpoint wants none
+for name in llm_api_key embedding_api_key database_read_url; do
+  write $name </dev/null # empty: the endpoint wants none, there is no read replica
+done
 [ -e admin_key ] || key=$(${GENERATE_KEY:-docker run --rm memserver:0.1.0 memserver keys generate})
 echo "${key:-}" | write admin_key
 if [ ! -e tls.crt ]; then # browsers warn of it; put your own there

@@ -78,6 +78,11 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         """Nothing is sent about who trains."""
 
     @override
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        """It is in tokens already."""
+        return dataset
+
+    @override
     def _compute_loss(self, model: Any, inputs: Batch, return_outputs: bool = False) -> Any:
         inputs = placed(inputs, self.accelerator.unwrap_model(model))
         policy, mask = by_side(log_probs(model, inputs), inputs)

@@ -59,6 +59,14 @@ def some(pairs: Sequence[Pair], most: int | None) -> list[Pair]:
     return list(pairs) if most is None else Random(0).sample(pairs, len(pairs))[:most]
 
 
+def in_tasks(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs of each task together, the tasks in an order that is drawn."""
+    tasks = list(dict.fromkeys(pair.task for pair in pairs))
+    Random(0).shuffle(tasks)
+    order = {task: number for number, task in enumerate(tasks)}
+    return sorted(pairs, key=lambda pair: order[pair.task])
+
+
 @dataclass(frozen=True, slots=True)
 class PairRule:
     count: int = 4  # pairs for each state, at most

@@ -68,6 +68,9 @@ class PreferencePlan:
     # end after so many measurements of the held-out loss without a lower one, and keep the best; None: never
     patience: int | None = None
     measure_every: int = 20  # steps between these
+    in_order: bool = (
+        False  # learn the pairs in the file's order, and not in one drawn for each epoch
+    )
     base_name: str = ""  # as in SftPlan
     schedule: EpochSchedule = field(default_factory=EpochSchedule)
 

@@ -147,6 +147,8 @@ class Trajectories(Preference):
 
     every_success: bool = False
     most: PositiveInt | None = None  # pairs to learn from, drawn from all
+    # learn a task's pairs one after another: plays that several have are computed once for each part of a batch
+    by_task: bool = False
 
 
 class Critic(Trajectories):
@@ -272,7 +274,7 @@ class Recipe(_Part):
     # rejection fine-tuning that may also draw what SWEET-RL draws as candidates
     rft_matched: Training | None = None
     evaluate: Evaluate = Evaluate()
-    gate: Gate = Gate()
+    gate: Gate | None = None
     grid: Grid | None = None
     values: Values | None = None
     kept: Mapping[

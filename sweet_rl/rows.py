@@ -2,9 +2,9 @@
 
 Ways to continue from one state share a row: the candidates that a critic scores, and the two sides of a pair that is
 learnt from. Each begins with the last token of what they have in common, sees that and itself and no other one, and
-has the positions that it would have alone: so the long common part is computed once. Pairs whose prompts begin alike
-share rows, too; where in the rows the sides are goes with the batch, so a loss sees two rows for each pair, chosen ones
-first, whatever went through the model.
+has the positions that it would have alone: so the long common part is computed once. Sides whose prompts begin alike
+share rows, too, and one that several pairs have is there once; where in the rows they are goes with the batch, so a loss
+sees two rows for each pair, chosen ones first, whatever went through the model.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ from sweet_rl.adapters import Model
 Batch = dict[str, Any]
 _ALIGNED = 16
 """Numbers in a row of a mask; with others, a kernel on a GPU makes a copy of it in every layer."""
-ROOMS = (512, 768, 1024)
-"""Tokens that a row may have; one pair alone may have more. Each is tried, and the cheapest is taken."""
+ROOMS = (512, 768, 1024, 2048)
+"""Tokens that a row may have; one side alone may have more. Each is tried, and the cheapest is taken."""
 _ATTENDED = 2048
 """Tokens that are attended to for what all else of a token costs: about 4 for each number of a hidden state,
 so it is that of a small model; for a larger one long rows cost less."""
@@ -136,26 +136,34 @@ def _mask(branches: torch.Tensor, parents: torch.Tensor, dtype: torch.dtype) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Bin:
-    places: tuple[int, ...]  # of the pairs among all
+    places: tuple[int, ...]  # of the sides among all
     shared: int  # tokens that all of them begin with
     size: int  # tokens of the row
 
 
-def batch_of_pairs(pairs: Sequence[Row], filler: int) -> Batch:
-    """Forks of two branches each, as a batch with `places`: (sides, tokens), -1 where nothing is scored."""
-    bins = min((_packed(pairs, room) for room in ROOMS), key=_cost)
-    rows = [joined([pairs[place] for place in each.places], each.shared) for each in bins]
+def batch_of_pairs(pairs: Sequence[tuple[Row, Row]], filler: int) -> Batch:
+    """Two forks of one branch each, as a batch with `places`: (sides, tokens), -1 where nothing is scored."""
+    both = [pair[side] for side in (0, 1) for pair in pairs]
+    sides: list[Row] = []
+    numbers = [_number_of(side, sides) for side in both]
+    bins = min((_packed(sides, room) for room in ROOMS), key=_cost)
+    rows = [joined([sides[place] for place in each.places], each.shared) for each in bins]
     batch = batch_of(rows, filler)
     starts: dict[int, int] = {}
     for number, each in enumerate(bins):
         start = number * batch["input_ids"].shape[1]
         for place in each.places:
             starts[place] = start
-            start += len(pairs[place].ids) - each.shared
-    sides = [
-        _scored(pair, side, starts[place]) for side in (1, 2) for place, pair in enumerate(pairs)
-    ]
-    return batch | {"places": pad_sequence(sides, batch_first=True, padding_value=-1)}
+            start += len(sides[place].ids) - each.shared
+    found = [_scored(sides[number], starts[number]) for number in numbers]
+    return batch | {"places": pad_sequence(found, batch_first=True, padding_value=-1)}
+
+
+def _number_of(side: Row, sides: list[Row]) -> int:
+    """Its place among the different ones, to which it is added if need be."""
+    if side not in sides:
+        sides.append(side)
+    return sides.index(side)
 
 
 def by_side(values: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
@@ -166,33 +174,32 @@ def by_side(values: torch.Tensor, batch: Batch) -> tuple[torch.Tensor, torch.Ten
     return values.flatten()[places.clamp(min=0)], (places >= 0).long()
 
 
-def _scored(pair: Row, side: int, start: int) -> torch.Tensor:
+def _scored(side: Row, start: int) -> torch.Tensor:
     """Where the scored tokens of a side are among all tokens of a batch; -1 for the others."""
-    marks = enumerate(zip(pair.branches, pair.scored, strict=True))
-    return torch.tensor(
-        [start + at if scored else -1 for at, (branch, scored) in marks if branch == side]
-    )
+    marks = enumerate(zip(side.branches, side.scored, strict=True))
+    return torch.tensor([start + at if scored else -1 for at, (branch, scored) in marks if branch])
 
 
-def _packed(pairs: Sequence[Row], room: int) -> list[_Bin]:
-    """Longest first, each pair where it takes the fewest tokens; in a row of its own if there is no room."""
+def _packed(sides: Sequence[Row], room: int) -> list[_Bin]:
+    """Longest first, each side where it takes the fewest tokens; in a row of its own if there is no room."""
     bins: list[_Bin] = []
-    for place in sorted(range(len(pairs)), key=lambda one: -len(pairs[one].ids)):
-        grown = [(_with(each, place, pairs), number) for number, each in enumerate(bins)]
+    for place in sorted(range(len(sides)), key=lambda one: -len(sides[one].ids)):
+        grown = [(_with(each, place, sides), number) for number, each in enumerate(bins)]
         fitting = [(each.size - bins[at].size, at, each) for each, at in grown if each.size <= room]
         if fitting:
             _, at, bins[at] = min(fitting, key=lambda found: found[:2])
         else:
-            pair = pairs[place]
-            bins.append(_Bin((place,), pair.branches.count(0), len(pair.ids)))
+            side = sides[place]
+            bins.append(_Bin((place,), side.branches.count(0), len(side.ids)))
     return bins
 
 
-def _with(old: _Bin, place: int, pairs: Sequence[Row]) -> _Bin:
-    first, new = pairs[old.places[0]], pairs[place]
-    most = min(old.shared, new.branches.count(0))
-    both = zip(first.ids[:most], new.ids[:most], strict=True)
-    shared = next((at for at, (one, other) in enumerate(both) if one != other), most)
+def _with(old: _Bin, place: int, sides: Sequence[Row]) -> _Bin:
+    first, new = sides[old.places[0]], sides[place]
+    shared = most = min(old.shared, new.branches.count(0))
+    if first.ids[:most] != new.ids[:most]:
+        both = zip(first.ids, new.ids, strict=False)
+        shared = next(at for at, (one, other) in enumerate(both) if one != other)
     again = (old.shared - shared) * (len(old.places) - 1)
     return _Bin((*old.places, place), shared, old.size + again + len(new.ids) - shared)
 

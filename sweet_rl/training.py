@@ -10,24 +10,27 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import torch
 from datasets import Dataset, disable_progress_bars
+from datasets.table import InMemoryTable
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from trl import DPOConfig, SFTConfig, SFTTrainer
+from trl.data_utils import common_prefix_length
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 from typing_extensions import override
 
 from memserver.errors import InvalidInput
 from sweet_rl import adapters, training_run
-from sweet_rl.agent_turns import AgentTurns, cleaned
+from sweet_rl.agent_turns import AgentTurns, Tokenizer, all_rendered, cleaned
 from sweet_rl.losses import PreferenceTrainer, RegressionTrainer, add_head, can_fork, save_head
 from sweet_rl.pairs import with_hidden
 from sweet_rl.plans import PreferencePlan, SftPlan
 from sweet_rl.progress import Progress, unseen
 from sweet_rl.rows import Row, batch_of_pairs, forked
 from sweet_rl.training_run import Figures
-from sweet_rl.trajectories import Pair, Trajectory, read_file
+from sweet_rl.trajectories import ChatMessage, Pair, Trajectory, read_file
 
 
 @dataclass
@@ -50,10 +53,14 @@ class AgentTurnCollator(DataCollatorForPreference):  # type: ignore[misc]
         batch["completion_mask"] *= torch.tensor(own) * batch["attention_mask"]
         return batch
 
-    def _fork(self, example: dict[str, Any]) -> Row:
-        prompt, sides = example["prompt_ids"], [example["chosen_ids"], example["rejected_ids"]]
-        own = [self.turns.mask(prompt + side)[len(prompt) :] for side in sides]
-        return forked(prompt, sides, own)
+    def _fork(self, example: dict[str, Any]) -> tuple[Row, Row]:
+        prompt, chosen, rejected = (
+            example[f"{name}_ids"] for name in ("prompt", "chosen", "rejected")
+        )
+        return self._side(prompt, chosen), self._side(prompt, rejected)
+
+    def _side(self, prompt: list[int], ids: list[int]) -> Row:
+        return forked(prompt, [ids], [self.turns.mask(prompt + ids)[len(prompt) :]])
 
 
 class AgentTurnTrainer(SFTTrainer):  # type: ignore[misc]
@@ -72,10 +79,8 @@ def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
         return done
     tokenizer = AutoTokenizer.from_pretrained(plan.base)
     turns = AgentTurns.of(tokenizer)
-    rows = [
-        turns.labelled(tokenizer, trajectory.messages)
-        for trajectory in read_file(plan.trajectories, Trajectory)
-    ]
+    learnt = read_file(plan.trajectories, Trajectory)
+    rows = turns.labelled(tokenizer, [trajectory.messages for trajectory in learnt])
     schedule = plan.schedule
     trainer = AgentTurnTrainer(
         model=_model(plan),
@@ -83,7 +88,7 @@ def train_sft(plan: SftPlan, progress: Progress = unseen) -> Figures:
             **training_run.arguments(schedule, plan.out),
             dataset_kwargs={"skip_prepare_dataset": True},
         ),
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=_table(rows),
         processing_class=tokenizer,
         data_collator=DataCollatorForSeq2Seq(tokenizer, padding=True),
     )
@@ -136,10 +141,13 @@ def make_trainer(plan: PreferencePlan, pairs: Sequence[Pair]) -> PreferenceTrain
         args=DPOConfig(
             **(training_run.arguments(schedule, plan.out) | _measured(plan)),
             per_device_eval_batch_size=schedule.micro_batch or schedule.batch,
+            train_sampling_strategy="sequential" if plan.in_order else "random",
             beta=plan.beta,
         ),
-        train_dataset=dataset(plan, pairs),
-        eval_dataset=dataset(plan, read_file(plan.held_out, Pair)) if plan.held_out else None,
+        train_dataset=dataset(plan, pairs, tokenizer),
+        eval_dataset=None
+        if plan.held_out is None
+        else dataset(plan, read_file(plan.held_out, Pair), tokenizer),
         processing_class=tokenizer,
         data_collator=AgentTurnCollator(
             pad_token_id=tokenizer.pad_token_id, turns=AgentTurns.of(tokenizer)
@@ -174,19 +182,38 @@ def _measured(plan: PreferencePlan) -> dict[str, Any]:
     }
 
 
-def dataset(plan: PreferencePlan, pairs: Sequence[Pair]) -> Dataset:
-    return Dataset.from_list(
-        [
-            {
-                "prompt": cleaned(
-                    with_hidden(pair.prompt, pair.hidden) if plan.hidden else pair.prompt
-                ),
-                "chosen": cleaned(pair.chosen),
-                "rejected": cleaned(pair.rejected),
-            }
-            for pair in pairs
-        ]
-    )
+def _table(rows: list[dict[str, Any]]) -> Dataset:
+    """`Dataset.from_list` would pickle all of it for a hash, which fails with some versions and is used for nothing."""
+    return Dataset(InMemoryTable.from_pylist(rows), fingerprint=uuid4().hex[:16])
+
+
+def dataset(plan: PreferencePlan, pairs: Sequence[Pair], tokenizer: Tokenizer) -> Dataset:
+    """The pairs in tokens, as TRL has them. It would render each chat of each pair by itself, on one core."""
+    starts = [
+        with_hidden(each.prompt, each.hidden) if plan.hidden else each.prompt for each in pairs
+    ]
+    both = list(zip(starts, pairs, strict=True))
+    prompts = _rendered_once(tokenizer, starts, ready=True)
+    chosen = _rendered_once(tokenizer, [[*start, *pair.chosen] for start, pair in both])
+    rejected = _rendered_once(tokenizer, [[*start, *pair.rejected] for start, pair in both])
+    return _table(list(map(_split, prompts, chosen, rejected)))
+
+
+def _rendered_once(
+    tokenizer: Tokenizer, chats: Sequence[Sequence[ChatMessage]], *, ready: bool = False
+) -> list[list[int]]:
+    """The tokens of each; a chat that is there several times is rendered once."""
+    keys = [str(chat) for chat in chats]
+    different = dict(zip(keys, chats, strict=True))
+    shown = [cleaned(chat) for chat in different.values()]
+    found = dict(zip(different, all_rendered(tokenizer, shown, ready=ready), strict=True))
+    return [found[key] for key in keys]
+
+
+def _split(prompt: list[int], chosen: list[int], rejected: list[int]) -> dict[str, list[int]]:
+    """The sides start where the first of them leaves the prompt: a template may render its end otherwise."""
+    at = min(common_prefix_length(prompt, side) for side in (chosen, rejected))
+    return {"prompt_ids": prompt[:at], "chosen_ids": chosen[at:], "rejected_ids": rejected[at:]}
 
 
 def _held_out(trainer: PreferenceTrainer) -> Figures:

@@ -46,6 +46,8 @@ def claim(plan: SftPlan | PreferencePlan, data: Path) -> None:
     """
     values = asdict(plan)
     values.pop("base_name")
+    if not values.get("in_order"):  # as it was before there was a choice
+        values.pop("in_order", None)
     identity = {name: value for name, value in values.items() if not isinstance(value, Path)}
     identity["schedule"] = {
         name: value for name, value in values["schedule"].items() if name not in _FREE

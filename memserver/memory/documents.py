@@ -32,7 +32,7 @@ from memserver.storage import collections, documents, passages
 from memserver.storage.database import Database, Transaction
 from memserver.storage.documents import About, DocumentRow, Text, Upload
 from memserver.storage.ids import nth_id
-from memserver.storage.jobs import Job, JobRun, defer
+from memserver.storage.jobs import Job, JobRun, any_due, defer
 from memserver.storage.passages import NewPassage
 from memserver.storage.repeating import end as cancel_and_wait
 from memserver.text import Span, clean_json
@@ -42,7 +42,9 @@ UPLOADED = "document_uploaded"
 """The job that has one agent notified of a document that is stored."""
 BATCH = 128  # chunks that are embedded, and stored in one transaction
 PIECE_SECONDS = 20.0
-"""What one job may take before it queues the next one, so that others get their turn."""
+"""What one job may take before it queues the next one, where others wait for their turn."""
+LONGEST_SECONDS = 600.0
+"""The same where none waits: the next one begins only when somebody looks for jobs (`JobRunner`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class DocumentStore:
     async def _fill(self, document: DocumentRow, read: Text) -> None:
         """Embed and store chunks until all are, or the time is over; the next batch is embedded meanwhile."""
         clock = asyncio.get_running_loop().time
-        end = clock() + PIECE_SECONDS
+        start = clock()
         source = _Source(document, read)
         async with self._database.tenant(document.tenant) as tx:
             collection = await collections.get(tx, document.collection_id)
@@ -171,7 +173,7 @@ class DocumentStore:
             while done < source.total:
                 vectors = await embedding
                 to = done + len(vectors)
-                over = clock() > end
+                over = await self._is_over(document.tenant, clock() - start)
                 if to < source.total and not over:
                     embedding = asyncio.create_task(_embed(embedder, source, to))
                 new = await with_languages(source.passages(done, vectors))
@@ -180,8 +182,18 @@ class DocumentStore:
                 if over:
                     return
                 done = to
+                await source.by_length(embedder, to + BATCH)
         finally:
             await cancel_and_wait(embedding)
+
+    async def _is_over(self, tenant: str, seconds: float) -> bool:
+        """Whether a job that has worked for so long leaves the rest to another one."""
+        if seconds < PIECE_SECONDS:
+            return False
+        if seconds > LONGEST_SECONDS:
+            return True
+        async with self._database.tenant(tenant) as tx:
+            return await any_due(tx)
 
     async def _store(
         self,
@@ -223,7 +235,7 @@ class DocumentStore:
 async def _embed(embedder: Embedder, source: "_Source", first: int) -> list[Vector]:
     """Vectors of the next batch of chunks, which are embedded by length: alike ones need no padding."""
     texts = source.texts(first)
-    order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+    order = await source.by_length(embedder, first)
     vectors = await embed_each([texts[at] for at in order], embedder)
     made: list[Vector] = [[] for _ in texts]
     for at, vector in zip(order, vectors, strict=True):
@@ -278,6 +290,15 @@ class _Source:
         self._text = read.content
         self._spans = [Span(start, end) for start, end in read.chunks]
         self._sections = SectionIndex([TextSection.from_json(section) for section in read.sections])
+        self._orders: dict[int, list[int]] = {}
+
+    async def by_length(self, embedder: Embedder, first: int) -> list[int]:
+        """A batch's places by the tokens of their texts. For the next one it is found while the embedder works."""
+        if first not in self._orders:
+            texts = self.texts(first)
+            tokens = await embedder.count_tokens(texts) if texts else []
+            self._orders[first] = sorted(range(len(tokens)), key=tokens.__getitem__)
+        return self._orders[first]
 
     def texts(self, first: int) -> list[str]:
         return [self._text_of(span) for span in self._spans[first : first + BATCH]]

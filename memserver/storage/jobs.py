@@ -55,6 +55,16 @@ async def defer(tx: Transaction, job: Job) -> int | None:
     return number
 
 
+async def any_due(tx: Transaction) -> bool:
+    """Whether a job waits, of any tenant, that could run now."""
+    query = """SELECT EXISTS (SELECT FROM procrastinate_jobs waiting
+                   WHERE status = 'todo' AND (scheduled_at IS NULL OR scheduled_at <= now())
+                   AND NOT EXISTS (SELECT FROM procrastinate_jobs running
+                                   WHERE running.status = 'doing' AND running.lock = waiting.lock))"""
+    found: bool = await fetch_value(tx, query)
+    return found
+
+
 async def count(tx: Transaction) -> list[tuple[str, str, int]]:
     """Jobs of all tenants that wait, run or have failed: name, status and how many."""
     cursor = await tx.execute(

@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 PAUSE_SECONDS = 5.0  # for which a replica that failed isn't used
 BEHIND_SECONDS = 0.1  # how long one that is behind is waited for
-_LOOK_SECONDS = 0.01
-_POSITION = """SELECT CASE current_setting('synchronous_commit') WHEN 'off' THEN pg_current_wal_insert_lsn()
+LOOK_SECONDS = 0.01
+POSITION = """SELECT CASE current_setting('synchronous_commit') WHEN 'off' THEN pg_current_wal_insert_lsn()
                ELSE pg_current_wal_flush_lsn() END::text"""
-_CLUSTER = "SELECT system_identifier FROM pg_control_system()"
-_REACHES = "SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() >= %s::pg_lsn"
+IDENTITY = "SELECT (SELECT system_identifier FROM pg_control_system()) || ' ' || current_database()"
+REACHES = "SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() >= %s::pg_lsn"
 
 
 class Pooling(TypedDict):
@@ -58,8 +58,8 @@ class ReplicatedDatabase(Database):
     async def open(self) -> None:
         await super().open()
         async with self._connection() as primary:
-            cluster = await fetch_value(primary, _CLUSTER)
-        self._replica.open_later(cluster)
+            identity = await fetch_value(primary, IDENTITY)
+        self._replica.open_later(identity)
 
     @override
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class ReplicatedDatabase(Database):
             self._metrics.record(REPLICA, 0, "away")
             return await super().read(tenant, action)
         async with self._connection() as primary:
-            position = await fetch_value(primary, _POSITION)
+            position = await fetch_value(primary, POSITION)
         start, how = time.perf_counter(), "done"
         try:
             return await self._replica.read(tenant, _from(position, action))
@@ -101,15 +101,15 @@ class _Replica(Database):
         super().__init__(url, **options)
         self._opening: asyncio.Task[None] | None = None
         self._is_open = False
-        self._cluster = 0
+        self._identity = ""
 
     @property
     def is_there(self) -> bool:
         return self._is_open and not self._away
 
-    def open_later(self, cluster: int) -> None:
-        """Connect in the background, to standbys of this cluster only: nothing waits for a replica."""
-        self._cluster = cluster
+    def open_later(self, identity: str) -> None:
+        """Connect in the background, to standbys of this database only: nothing waits for a replica."""
+        self._identity = identity
         self._opening = asyncio.create_task(self._open_until_there())
 
     @override
@@ -121,8 +121,8 @@ class _Replica(Database):
 
     @override
     async def _connected(self, connection: WatchedConnection) -> None:
-        if await fetch_value(connection, _CLUSTER) != self._cluster:
-            raise psycopg.OperationalError("the replica is of another cluster than the primary")
+        if await fetch_value(connection, IDENTITY) != self._identity:
+            raise psycopg.OperationalError("the replica is of another database than the primary")
         if not await fetch_value(connection, "SELECT row_security_active('agents')"):
             raise psycopg.OperationalError("row-level security doesn't bind the replica's role")
         await super()._connected(connection)
@@ -146,10 +146,10 @@ def _from(
 
     async def run(tx: Transaction) -> T:
         deadline = time.monotonic() + BEHIND_SECONDS
-        while not await fetch_value(tx, _REACHES, [position]):
+        while not await fetch_value(tx, REACHES, [position]):
             if time.monotonic() > deadline:
                 raise _BehindError("It is behind the primary.")
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
         return await action(tx)
 
     return run

@@ -73,13 +73,19 @@ def make_database(app_url: str, settings: Settings, metrics: Recorder = NO_METRI
         limits=TransactionLimits(idle=max(settings.lease_seconds, SHORTEST_IDLE)),
         prepared=settings.database_prepared_statements,
     )
-    if settings.database_read_url is None:
+    replica = replica_url(settings)
+    if replica is None:
         return Database(app_url, **pooling)
+    return ReplicatedDatabase(app_url, replica, metrics, **pooling)
+
+
+def replica_url(settings: Settings) -> str | None:
+    """Where searches run, as the application role; None: on the primary. Raises SetupError: it is no URL."""
+    if settings.database_read_url is None:
+        return None
     name = "MEMSERVER_DATABASE_READ_URL"
     replica = _checked_url(settings.database_read_url.get_secret_value(), name)
-    if settings.database_app_url is None:
-        replica = _as_app_role(replica)
-    return ReplicatedDatabase(app_url, replica, metrics, **pooling)
+    return _as_app_role(replica) if settings.database_app_url is None else replica
 
 
 def _checked_url(url: str, name: str = "MEMSERVER_DATABASE_URL") -> str:

@@ -142,6 +142,11 @@ def check_settings(settings: Settings) -> None:
     embedding_model(settings)
     profile_of(settings.llm_profile)
     check_addresses(settings)
+    check_files(settings)
+
+
+def check_files(settings: Settings) -> None:
+    """Find tools and files of the settings that are not there or can't be loaded. Raises SetupError."""
     python_tools(settings)
     for name in ("prompts_dir", "llm_tokenizer", "embedding_tokenizer"):
         path = getattr(settings, name)

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -23,7 +24,7 @@ from sweet_rl.runs.parallel import ParallelRunner, UnitLauncher, visible_gpus
 from sweet_rl.runs.play_stages import export
 from sweet_rl.runs.report import HEAD, rows_of, title_of, write_report
 from sweet_rl.runs.results import gather, write_results
-from sweet_rl.runs.run import Selection, run_units
+from sweet_rl.runs.run import OnDone, Selection, run_units
 from sweet_rl.runs.run_state import RunState, note_call
 from sweet_rl.runs.units import STAGES, Stage, Unit, units_of
 
@@ -67,20 +68,27 @@ commands.command(help="Train a policy by SWEET-RL and its baselines, and compare
 
 def _run_stages(given: TrainOptions, wanted: Selection, launcher: UnitLauncher) -> None:
     if given.stage == "gate":
-        path = run_gate(launcher.context, lambda units: _run(units, launcher, redo=given.redo))
+        path = run_gate(launcher.context, partial(_run, launcher=launcher, redo=given.redo))
         console.print(path.read_text(encoding="utf-8"))
     else:
-        done = _run(wanted, launcher, redo=given.redo)
+        done = _run(wanted, _unseen, launcher=launcher, redo=given.redo)
         console.print(f"{given.out}: all done that was asked for ({len(done)} now).")
 
 
-def _run(wanted: Selection, launcher: UnitLauncher, *, redo: bool) -> list[Unit]:
+def _run(wanted: Selection, then: OnDone, *, launcher: UnitLauncher, redo: bool) -> list[Unit]:
+    def on_done(unit: Unit, figures: JsonObject, seconds: float) -> None:
+        _print_done(unit, figures, seconds)
+        then(unit, figures, seconds)
+
     _quiet()
     context = launcher.context
     units = units_of(context.recipe)
     if launcher.jobs > 1:
-        return ParallelRunner(context, launcher, _print_done).run(units, wanted, redo=redo)
-    return run_units(units, wanted, context, _print_done, redo=redo)
+        return ParallelRunner(context, launcher, on_done).run(units, wanted, redo=redo)
+    return run_units(units, wanted, context, on_done, redo=redo)
+
+
+def _unseen(*_: object) -> None: ...
 
 
 def _select(given: TrainOptions, recipe: Recipe) -> Selection:

@@ -6,10 +6,10 @@ messages in the states of some. The oracle's order of these is exact: each quest
 are certain, and is worth what the best play after it comes to (see `oracle`). The agreement is the share of the pairs of
 messages of one state, of those that the oracle tells apart, that a critic orders alike.
 
-Smaller sizes come first, so a run that ends early has a whole table of these.
+All of it is units (`gate-states`, `gate-scores`), so several critics learn side by side, and beside the plays. Smaller sizes
+come first, so a run that ends early has a whole table of these.
 """
 
-import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -21,35 +21,30 @@ from memserver_evals.report.style import COLOURS, as_png, make_figure
 from memserver_evals.runs.run_folder import write_whole
 from memserver_evals.scoring.statistics import Difference, Estimate, difference, estimate
 from sweet_rl.oracle import orders, values_of
-from sweet_rl.rollouts import Draws, Policy, Rollouts, draw_candidates, figures_of, roll_out
-from sweet_rl.runs.context import CANDIDATES, RunContext, check_finished
-from sweet_rl.runs.rank_stage import score_plan
-from sweet_rl.runs.run import Selection
+from sweet_rl.rollouts import figures_of
+from sweet_rl.runs.context import RANKED, RunContext
+from sweet_rl.runs.gate_stages import PLAYS
+from sweet_rl.runs.run import OnDone, Selection
 from sweet_rl.runs.run_state import RunState
 from sweet_rl.runs.units import Unit, units_of
-from sweet_rl.sampling.samplers import seed_of
-from sweet_rl.task_sets import open_task
 from sweet_rl.trajectories import Ranked, Trajectory, read_file
 
-FOLDER, PLAYS = "gate", "plays.jsonl"
+FOLDER = "gate"
 ENOUGH = 0.05
 """What the reference must add for a task to be fit."""
 _PLAYERS = {"policy": "that policy", "scripted": "the warm start's script", "file": "others"}
-Work = Callable[[Selection], object]
-"""Does units, or resumes them. Raises OutOfTime."""
+Work = Callable[[Selection, OnDone], object]
+"""Does units, or resumes them, and calls the second with each that is done. Raises OutOfTime."""
 
 
 @dataclass(frozen=True)
 class Arm:
     """A critic that is compared."""
 
-    name: str  # of its variant
     most: int
     hidden: bool
     critic: Unit
-
-    def file(self, folder: Path) -> Path:
-        return folder / f"{self.name}.jsonl"
+    scores: Unit
 
 
 @dataclass(frozen=True)
@@ -71,100 +66,62 @@ class Size:
 
 
 def run_gate(context: RunContext, work: Work) -> Path:
-    """Do what is missing, and write the table and the picture, also where the time is over first."""
-    arms, folder, seed = arms_of(context), context.out / FOLDER, context.recipe.seeds[:1]
-    try:
-        work(Selection(stages=("warm-start", "collect"), seeds=seed))
-        draw_states(context, arms[0].critic.needs.get("begin"))
-        for size in sorted({arm.most for arm in arms}):
-            own = [arm for arm in arms if arm.most == size]
-            work(Selection(only=tuple(arm.critic.path for arm in own)))
-            for arm in own:
-                _score(arm, context)
-    finally:
-        if (folder / PLAYS).exists():
+    """Do what is missing, and write the table and the picture: after each critic, and where the time is over first."""
+    arms = arms_of(context)
+
+    def look(unit: Unit, *_: object) -> None:
+        if unit.stage in {"gate-states", "gate-scores"}:
             write_gate(context)
-    return folder / "gate.md"
+
+    needed = {path: None for arm in arms for path in _paths(arm.scores)}
+    try:
+        work(Selection(only=tuple(needed)), look)
+    finally:
+        if (states_of(arms).folder(context.out) / PLAYS).exists():
+            write_gate(context)
+    return context.out / FOLDER / "gate.md"
+
+
+def _paths(unit: Unit) -> Iterator[str]:
+    for needed in unit.needs.values():
+        yield from _paths(needed)
+    yield unit.path
+
+
+def states_of(arms: Sequence[Arm]) -> Unit:
+    return arms[0].scores.needs["candidates"]
 
 
 def arms_of(context: RunContext) -> list[Arm]:
-    recipe, units = context.recipe, units_of(context.recipe)
-    arms = []
-    for name in recipe.variants:
-        critic = recipe.variant(name).critic
-        if critic.most is not None:
-            [unit] = Selection(stages=("critic",), seeds=recipe.seeds[:1], parts=(name,)).of(units)
-            arms.append(Arm(name, critic.most, critic.hidden, unit))
+    """Smaller sizes first."""
+    recipe, arms = context.recipe, list[Arm]()
+    for unit in units_of(recipe):
+        if unit.stage == "gate-scores":
+            critic = recipe.variant(unit.part).critic
+            arms.append(Arm(critic.most or 0, critic.hidden, unit.needs["critic"], unit))
     sizes = {hidden: {arm.most for arm in arms if arm.hidden is hidden} for hidden in (True, False)}
     if not arms or sizes[True] != sizes[False]:
         raise InvalidInput(
             f"{recipe.name} has no critics to compare.",
-            hint="Variants with critic.most, of each number one with critic.hidden and one without.",
+            hint="`gate`, and variants with critic.most, of each number one with critic.hidden and one without.",
         )
     return arms
 
 
-def draw_states(context: RunContext, begin: Unit | None) -> None:
-    """Play validation tasks with the policy that all start from, and draw messages in the states of some."""
-    recipe, folder = context.recipe, context.out / FOLDER
-    tasks, how = context.tasks("validation"), recipe.gate
-    if (folder / CANDIDATES).exists():
-        return
-
-    async def draw() -> None:
-        async with (
-            context.sampler(context.adapter(begin)) as sampler,
-            open_task(tasks, context.environment) as task,
-        ):
-            path = folder / PLAYS
-            if not path.exists():
-                policy = Policy("gate", sampler, context.sampling, seed_of("gate"))
-                with context.shows("plays") as progress:
-                    rolls = Rollouts(1, recipe.sampling.at_once, context.deadline, progress)
-                    await roll_out(task, tasks.examples[: how.plays], lambda _: policy, path, rolls)
-            plays = read_file(path, Trajectory)[: how.states_of]
-            with context.shows("candidates") as progress:
-                count, at_once = recipe.candidates.count, recipe.sampling.at_once
-                draws = Draws(
-                    count,
-                    context.sampling,
-                    seed_of("gate candidates"),
-                    max(1, at_once // count),
-                    context.deadline,
-                    progress,
-                )
-                await draw_candidates(plays, sampler, folder / CANDIDATES, draws)
-
-    asyncio.run(draw())
-
-
-def _score(arm: Arm, context: RunContext) -> None:
-    from sweet_rl.scores import rank  # noqa: PLC0415 - torch
-
-    plan = score_plan(context.recipe.variant(arm.name), context, arm.critic)
-    folder = context.out / FOLDER
-    with context.shows(f"agreement of {arm.name}") as progress:
-        figures = rank(
-            plan, folder / CANDIDATES, arm.file(folder), progress, seconds=context.deadline.left
-        )
-    check_finished(figures, arm.critic)
-
-
 def sizes_of(context: RunContext) -> list[Size]:
     """Of the numbers of pairs for which both critics have scored all states."""
-    arms, folder, state = arms_of(context), context.out / FOLDER, RunState(context.out)
+    arms, state = arms_of(context), RunState(context.out)
     found = []
     for most in sorted({arm.most for arm in arms}):
         hidden, blind = (
             next(arm for arm in arms if arm.most == most and arm.hidden is seen)
             for seen in (True, False)
         )
-        done = [state.figures(arm.critic) for arm in (hidden, blind)]
-        if None in done or not all(_is_scored(arm, folder) for arm in (hidden, blind)):
+        if None in [state.figures(arm.scores) for arm in (hidden, blind)]:
             continue
         one, other = (_orders(arm, context, asking=False) for arm in (hidden, blind))
         asks, blindly = (_orders(arm, context, asking=True) for arm in (hidden, blind))
-        figures, name = done[0] or {}, f"gate {most}"
+        figures, name = state.figures(hidden.critic) or {}, f"gate {most}"
         found.append(
             Size(
                 most,
@@ -190,7 +147,7 @@ class _Orders:
 
 def _orders(arm: Arm, context: RunContext, *, asking: bool) -> _Orders:
     slots, values, nouns = context.tasks("validation").slots, list[float](), list[str]()
-    for record in read_file(arm.file(context.out / FOLDER), Ranked):
+    for record in read_file(arm.scores.folder(context.out) / RANKED, Ranked):
         both = zip(record.candidates, record.advantages, strict=True)
         kept = [(text, score) for text, score in both if not (asking and gives_answer(text))]
         truth = values_of(slots[record.task], record.messages, (text for text, _ in kept))
@@ -200,19 +157,11 @@ def _orders(arm: Arm, context: RunContext, *, asking: bool) -> _Orders:
     return _Orders(values, nouns)
 
 
-def _is_scored(arm: Arm, folder: Path) -> bool:
-    path = arm.file(folder)
-    return path.exists() and _lines(path) == _lines(folder / CANDIDATES)
-
-
-def _lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n")
-
-
 def write_gate(context: RunContext) -> Sequence[Size]:
     """gate.md, gate.json and, with something to show, gate.png in the gate's folder."""
     folder, sizes = context.out / FOLDER, sizes_of(context)
-    plays = read_file(folder / PLAYS, Trajectory)
+    folder.mkdir(exist_ok=True)
+    plays = read_file(states_of(arms_of(context)).folder(context.out) / PLAYS, Trajectory)
     base = figures_of(plays)
     solved = estimate(
         [float(each.reward == 1) for each in plays], [each.kind for each in plays], name="gate base"

@@ -131,7 +131,9 @@ def play(
 def play_by_script(
     unit: Unit, context: RunContext, tasks: TaskSet, path: Path, samples: int
 ) -> None:
-    """Play tasks with the agent that knows their families, and errs."""
+    """Play tasks with the agent that knows their families, and errs; a file that is there stays as it is."""
+    if path.exists():
+        return
     recipe = context.recipe.warm_start
     habits = NOISY if recipe is None else recipe.habits
 

@@ -8,6 +8,7 @@ from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from sweet_rl.recipe import Recipe
 from sweet_rl.runs.context import RunContext
+from sweet_rl.runs.gate_stages import gate_scores, gate_states
 from sweet_rl.runs.grid import play_grid
 from sweet_rl.runs.play_stages import candidates, collect, evaluate
 from sweet_rl.runs.rank_stage import rank
@@ -33,6 +34,8 @@ WORK: Mapping[Stage, Callable[[Unit, Path, RunContext], JsonObject]] = {
     "evaluate-unseen": evaluate,
     "grid": play_grid,
     "values": play_values,
+    "gate-states": gate_states,
+    "gate-scores": gate_scores,
 }
 """Each does a unit in its folder, or resumes it; its figures say what came of it."""
 
@@ -112,7 +115,8 @@ def left_of(
 def samples(unit: Unit, recipe: Recipe) -> bool:
     if unit.stage == "collect":
         return recipe.collect.by == "policy"
-    return unit.stage in {"candidates", "rft-matched", "grid", "values", *EVALUATED}
+    stages = {"candidates", "rft-matched", "grid", "values", "gate-states", *EVALUATED}
+    return unit.stage in stages
 
 
 def _check_needs(to_do: Iterable[Unit], state: RunState) -> None:

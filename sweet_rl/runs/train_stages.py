@@ -13,9 +13,9 @@ from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from sweet_rl.launching import Plan, trained
 from sweet_rl.oracle import judge
-from sweet_rl.pairs import is_held_out, some, successes, trajectory_pairs, turn_pairs
+from sweet_rl.pairs import in_tasks, is_held_out, some, successes, trajectory_pairs, turn_pairs
 from sweet_rl.plans import PreferencePlan, SftPlan
-from sweet_rl.recipe import Critic, Preference, Training
+from sweet_rl.recipe import Critic, Preference, Training, Trajectories
 from sweet_rl.rollouts import figures_of
 from sweet_rl.runs.context import (
     CANDIDATES,
@@ -35,8 +35,7 @@ def warm_start(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     """Scripted dialogues, and a training on them."""
     recipe, path = context.recipe.warm_start, folder / TRAJECTORIES
     assert recipe is not None
-    if not path.exists():
-        play_by_script(unit, context, context.tasks("warm-start"), path, recipe.samples)
+    play_by_script(unit, context, context.tasks("warm-start"), path, recipe.samples)
     played = read_file(path, Trajectory)
     learnt = successes(played) if recipe.only_solved else played
     return figures_of(played) | _imitate(unit, folder, context, learnt, recipe)
@@ -80,7 +79,7 @@ def mdpo(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     """Multi-turn DPO on what was collected."""
     recipe = context.recipe.variant(unit.part).mdpo
     pairs = trajectory_pairs(collected_by(unit, context), every_success=recipe.every_success)
-    return _prefer(unit, folder, context, some(pairs, recipe.most), recipe)
+    return _prefer(unit, folder, context, _chosen(pairs, recipe), recipe)
 
 
 def critic(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
@@ -89,8 +88,13 @@ def critic(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
     pairs = trajectory_pairs(collected_by(unit, context), every_success=recipe.every_success)
     held_out = [pair for pair in pairs if is_held_out(pair.task, recipe.held_out)]
     learnt = [pair for pair in pairs if not is_held_out(pair.task, recipe.held_out)]
-    hidden, learnt = recipe.hidden, some(learnt, recipe.most)
+    hidden, learnt = recipe.hidden, _chosen(learnt, recipe)
     return _prefer(unit, folder, context, learnt, recipe, hidden=hidden, held_out=held_out)
+
+
+def _chosen(pairs: Sequence[Pair], recipe: Trajectories) -> list[Pair]:
+    chosen = some(pairs, recipe.most)
+    return in_tasks(chosen) if recipe.by_task else chosen
 
 
 def actor(unit: Unit, folder: Path, context: RunContext) -> JsonObject:
@@ -141,6 +145,7 @@ def _prefer(  # noqa: PLR0913 - the last two have defaults and are named
         nll=recipe.nll,
         hidden=hidden,
         held_out=tried if held_out else None,
+        in_order=isinstance(recipe, Trajectories) and recipe.by_task,
         **_early_end(recipe),
         **_plan(unit, folder, context, recipe),
     )

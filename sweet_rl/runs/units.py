@@ -18,13 +18,13 @@ from pydantic import BaseModel
 from memserver.errors import InvalidInput
 from memserver.messages import JsonObject
 from memserver_evals.colbench.backend.scripted import NOISY
-from sweet_rl.recipe import MAIN, Generated, Recipe
+from sweet_rl.recipe import MAIN, Gate, Generated, Recipe
 from sweet_rl.task_sets import Split, identity_of
 
 # fmt: off
 Stage = Literal[
     "warm-start", "collect", "rft", "mdpo", "critic", "candidates", "rank", "actor", "rft-matched", "validate", "evaluate",
-    "evaluate-unseen", "grid", "values",
+    "evaluate-unseen", "grid", "values", "gate-states", "gate-scores",
 ]
 # fmt: on
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -37,7 +37,8 @@ ADAPTER, WEIGHTS = "adapter", "adapter_model.safetensors"
 BASE_ALONE = ("zero-shot", "single")
 _NO_MATTER = {"micro_batch", "save_every", "checkpointing", "batch_tokens"}
 """Settings that change how something is computed, and not what."""
-_LATER: JsonObject = {"vague": 0, "wrong": 0, "most": None, "patience": None, "measure_every": 20}
+_LATER: JsonObject = {"vague": 0, "wrong": 0, "most": None, "by_task": False}
+_LATER |= {"patience": None, "measure_every": 20}
 _LATER |= {"draws": "texts", "absolute_margin": 0, "full": False}
 """Settings that came later, and what they were before: with that, older runs are as this one."""
 
@@ -98,6 +99,8 @@ class _Graph:
         self._sampling = recipe.sampling.model_dump(include={"temperature", "max_tokens"})
         self.units: dict[str, Unit] = {}
         self.policies = [EvaluatedPolicy(name, None, None) for name in BASE_ALONE]
+        if recipe.gate is not None:
+            self._gate(recipe.seeds[0], recipe.gate)
         for owner in (None,) if recipe.share_data else recipe.seeds:
             if (warm_start := self._warm_start(owner)) is not None:
                 self.policies.append(EvaluatedPolicy("warm-start", warm_start, owner))
@@ -239,6 +242,21 @@ class _Graph:
         return self._add(
             "rank", seed, variant, _settings(rank), candidates=drawn, begin=begin, critic=critic
         )
+
+    def _gate(self, seed: int, gate: Gate) -> None:
+        """Of critics that learn from so many pairs: smaller ones first, each with its scores of the gate's states."""
+        base = self._base | {
+            "tasks": identity_of(self._recipe, "validation"),
+            "sampling": self._sampling,
+            "gate": _settings(gate) | {"count": self._recipe.candidates.count},
+        }
+        states = self._add("gate-states", seed, "", base, begin=self._warm_start(seed))
+        variants = {name: self._recipe.variant(name) for name in self._recipe.variants}
+        sizes = {name: each.critic.most for name, each in variants.items() if each.critic.most}
+        for name in sorted(sizes, key=sizes.__getitem__):
+            critic = self._from_collected("critic", seed, name)
+            settings = _settings(variants[name].rank)
+            self._add("gate-scores", seed, name, settings, candidates=states, critic=critic)
 
     def _actor(self, seed: int, variant: str) -> Unit:
         settings = _settings(self._recipe.variant(variant).actor)

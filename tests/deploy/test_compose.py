@@ -48,9 +48,13 @@ def image_tag(image: str) -> str:
 @cache
 def resolved(*profiles: str) -> dict[str, Any]:
     """The services as Docker Compose sees them, with the example's variables and these profiles."""
+    return resolved_in(REPOSITORY, *profiles)
+
+
+def resolved_in(folder: Path, *profiles: str) -> dict[str, Any]:
     options = [each for profile in profiles for each in ("--profile", profile)]
-    files = ("--file", str(REPOSITORY / "docker-compose.yml"))
-    settings = ("--env-file", str(REPOSITORY / ".env.example"))
+    files = ("--file", str(folder / "docker-compose.yml"))
+    settings = ("--env-file", str(folder / ".env.example"))
     compose = program("docker-compose")
     done = run(
         *(compose, *files, *settings, *options, "config", "--format", "json"),
@@ -113,6 +117,30 @@ def test_every_setting_of_memserver_exists(tmp_path: Path, monkeypatch: pytest.M
     settings = Settings(_env_file=None)
     assert settings.database_app_url is not None
     assert settings.database_app_url.get_secret_value() == f"the {SECRETS}database_app_url"
+    secret = {
+        name for name, field in Settings.model_fields.items() if "Secret" in str(field.annotation)
+    }
+    assert {f"MEMSERVER_{name.upper()}_FILE" for name in secret} <= used.keys()
+
+
+def test_any_other_setting_comes_from_a_file_that_need_not_be_there(tmp_path: Path):
+    for name in ("docker-compose.yml", ".env.example"):
+        (tmp_path / name).write_text((REPOSITORY / name).read_text("utf-8"), encoding="utf-8")
+    (tmp_path / "memserver.env").write_text("MEMSERVER_RATE_LIMIT=60\nMEMSERVER_WORKERS=9\n")
+    services = resolved_in(tmp_path)
+    for service in (*REPLICAS, "migrate"):
+        environment = services[service]["environment"]
+        assert environment["MEMSERVER_RATE_LIMIT"] == "60"
+        assert environment["MEMSERVER_WORKERS"] == "1"  # .env says so
+
+
+def test_secrets_that_are_empty_set_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name, value in resolved()["memserver-1"]["environment"].items():
+        if name.endswith("_FILE"):
+            (tmp_path / name).touch()
+            monkeypatch.setenv(name, str(tmp_path / name) if name.endswith("_FILE") else value)
+    settings = Settings(_env_file=None)
+    assert (settings.database_read_url, settings.embedding_api_key) == (None, None)
 
 
 def test_one_migration_ends_well_before_a_server_starts():

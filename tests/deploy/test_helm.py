@@ -27,13 +27,21 @@ from tests.support.server import OneDatabase, serving
 REPOSITORY = Path(__file__).parents[2]
 CHART = REPOSITORY / "deploy/helm/memserver"
 KEY = "adminKey.existingSecret=operator"
+OTLP_HEADERS = "OTEL_EXPORTER_OTLP_HEADERS"
 OWN = (
     *("postgres.enabled=false", "database.existingSecret=database"),
     *("vllm.enabled=false", "llm.baseUrl=https://models.example/v1", "llm.existingSecret=model"),
+    *("readReplicas=true", "settings.MEMSERVER_EMBEDDING_MODEL=bge"),
+    "secretSettings.MEMSERVER_EMBEDDING_API_KEY.name=models",
+    "secretSettings.MEMSERVER_EMBEDDING_API_KEY.key=embedding.key",
 )
 EVERYTHING = (
     *("postgres.pooler.enabled=true", "autoscaling.enabled=true", "ingress.enabled=true"),
     *("metrics.serviceMonitor.enabled=true", "ingress.trustedProxies={10.0.0.0/8}"),
+    *("readReplicas=true", "extraVolumes[0].name=prompts", "extraVolumeMounts[0].name=prompts"),
+    *("extraVolumes[0].configMap.name=prompts", "extraVolumeMounts[0].mountPath=/prompts"),
+    *("settings.MEMSERVER_PROMPTS_DIR=/prompts", f"secretSettings.{OTLP_HEADERS}.key=headers"),
+    f"secretSettings.{OTLP_HEADERS}.name=collector",
 )
 VARIANTS = {"plain": (), "own": OWN, "everything": EVERYTHING}
 MOUNTED = "/run/secrets/memserver/"
@@ -119,6 +127,7 @@ def test_every_pod_keeps_to_the_restricted_policy_on_a_read_only_file_system(var
     for name, pod in pods(variant):
         spec = pod["spec"]
         assert spec["automountServiceAccountToken"] is False, name
+        assert spec["enableServiceLinks"] is False, name  # they look like settings
         assert spec["securityContext"]["runAsNonRoot"] is True, name
         assert spec["securityContext"]["runAsUser"] == int(user), name
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
@@ -155,7 +164,8 @@ def test_settings_exist_and_secrets_are_files_that_are_mounted(
         for source in volumes["secrets"]["projected"]["sources"]
         for item in source["secret"]["items"]
     }
-    named = {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
+    variables = pod["containers"][0]["env"]
+    named = {each["name"]: each["value"] for each in variables if each["name"] != OTLP_HEADERS}
     assert {
         value.removeprefix(MOUNTED) for name, value in named.items() if "_FILE" in name
     } == files
@@ -169,6 +179,15 @@ def test_settings_exist_and_secrets_are_files_that_are_mounted(
     settings = Settings(_env_file=None)
     assert settings.admin_key is not None
     assert settings.admin_key.get_secret_value() == "secret"
+    assert (settings.database_read_url is not None) == (variant != "plain")
+    assert (settings.embedding_api_key is not None) == (variant == "own")
+    assert (settings.prompts_dir is not None) == (variant == "everything")
+    mounted = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    assert mounted.keys() == volumes.keys()
+    if variant == "everything":
+        assert mounted["prompts"] == str(settings.prompts_dir)
+        [headers] = [each["valueFrom"] for each in variables if each["name"] == OTLP_HEADERS]
+        assert headers == {"secretKeyRef": {"name": "collector", "key": "headers"}}
 
 
 def test_a_job_migrates_before_an_upgrade_and_before_an_install_where_the_database_is_there():
@@ -248,6 +267,31 @@ def test_the_cluster_of_postgres_has_what_memserver_needs(fresh_server: Embedded
     )
 
 
+def test_searches_run_on_the_standbys_of_the_cluster_where_that_is_wanted():
+    options = ("template", "mem")
+    status, printed, error = helm(*options, values=("readReplicas=true",))
+    assert status == 0, error
+    manifests = {each["kind"]: each for each in yaml.safe_load_all(printed) if each}
+    [made] = [each for each in yaml.safe_load_all(printed) if each and each["kind"] == "Secret"]
+    password = made["stringData"]["password"]
+    assert made["stringData"]["read-url"] == (
+        f"postgresql://memserver_app:{password}@mem-memserver-postgres-ro:5432/memserver"
+    )
+    parameters = manifests["Cluster"]["spec"]["postgresql"]["parameters"]
+    assert parameters["hot_standby_feedback"] == "on"
+    assert parameters["shared_buffers"] == "512MB"
+    assert "read-url" not in of_kind("plain", "Secret")["app-role"]["stringData"]
+    [plain] = of_kind("plain", "Cluster").values()
+    assert "hot_standby_feedback" not in plain["spec"]["postgresql"]["parameters"]
+    poolers = of_kind("everything", "Pooler")
+    assert {name: each["spec"]["type"] for name, each in poolers.items()} == {
+        "pooler": "rw",
+        "pooler-ro": "ro",
+    }
+    pooled = of_kind("everything", "Secret")["app-role"]["stringData"]["read-url"]
+    assert "@mem-memserver-pooler-ro:5432" in pooled
+
+
 @pytest.mark.parametrize(
     ("value", "complaint"),
     [
@@ -255,6 +299,8 @@ def test_the_cluster_of_postgres_has_what_memserver_needs(fresh_server: Embedded
         ("postgres.enabled=false", "name the database's secret"),
         ("database.existingSecret=mine", "not both"),
         ("vllm.enabled=false", "llm.baseUrl"),
+        ("readReplicas=true,postgres.instances=1", "needs a standby"),
+        ("secretSettings.MEMSERVER_X.name=one", "key"),
         ("replicas=0", "minimum"),
         ("replica=2", "additional properties"),
         ("settings.database_url=x", "'database_url' does not match pattern"),

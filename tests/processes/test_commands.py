@@ -83,7 +83,7 @@ def test_doctor_says_what_to_do_where_the_endpoints_are_down(
 ) -> None:
     done = command(folder, settings_on(database, NOBODY), "doctor")
     assert done.returncode == 1
-    assert "2 of 5 need fixing." in done.stdout
+    assert "2 of 7 need fixing." in done.stdout
     assert "MEMSERVER_LLM_BASE_URL" in done.stdout
     assert "MEMSERVER_EMBEDDING_BASE_URL" in done.stdout
     assert done.stderr == ""
@@ -95,7 +95,7 @@ def test_doctor_says_to_migrate_a_database_that_lacks_migrations_and_does_not_do
     settings = settings_on(bare, echo.url, embedding_base_url=embedder)
     done = command(folder, settings, "doctor")
     assert done.returncode == 1
-    assert "1 of 7 need fixing." in done.stdout
+    assert "1 of 8 need fixing." in done.stdout
     assert "memserver migrate" in done.stdout
     assert rows(bare, "SELECT to_regclass('agents') IS NULL") == [(True,)]
 
@@ -107,7 +107,7 @@ def test_doctor_reports_an_embedder_without_a_model_and_looks_at_the_rest(
     del settings["embedding_model"]
     done = command(folder, settings, "doctor")
     assert done.returncode == 1
-    assert "1 of 7 need fixing." in done.stdout
+    assert "1 of 9 need fixing." in done.stdout
     assert "MEMSERVER_EMBEDDING_MODEL" in done.stdout
 
 

@@ -18,7 +18,7 @@ from sweet_rl.resumable import Deadline, OutOfTime
 from sweet_rl.runs import gate
 from sweet_rl.runs.context import RunContext
 from sweet_rl.runs.gate import run_gate
-from sweet_rl.runs.run import Selection, run_units
+from sweet_rl.runs.run import OnDone, Selection, run_units
 from sweet_rl.runs.units import units_of
 from sweet_rl.task_sets import Environment
 from sweet_rl.tiny import TEMPLATE, write_tiny
@@ -77,9 +77,10 @@ class Bench:
     context: RunContext
     done: list[str]
 
-    def work(self, wanted: Selection) -> None:
+    def work(self, wanted: Selection, then: OnDone | None = None) -> None:
         units = units_of(self.context.recipe)
-        self.done.extend(unit.path for unit in run_units(units, wanted, self.context, _unseen))
+        done = run_units(units, wanted, self.context, then or _unseen)
+        self.done.extend(unit.path for unit in done)
 
 
 def _unseen(*_: object) -> None: ...
@@ -116,20 +117,25 @@ def bench(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_the_gate_compares_critics_resumes_and_says_what_is_missing(bench: Bench) -> None:
-    def first(wanted: Selection) -> None:
-        if wanted.only:
-            raise OutOfTime("Over.", hint="Again.")
-        bench.work(wanted)
+    folder, seen = bench.context.out / "gate", list[str]()
+
+    def first(wanted: Selection, then: OnDone) -> None:
+        data = {"shared/warm-start", "shared/collect", "seed-1/gate-states"}
+        bench.work(Selection(only=tuple(data & set(wanted.only))), then)
+        seen.append((folder / "gate.md").read_text(encoding="utf-8"))
+        raise OutOfTime("Over.", hint="Again.")
 
     with pytest.raises(OutOfTime):
         run_gate(bench.context, first)
-    folder = bench.context.out / "gate"
-    assert "Not done yet: 2 pairs." in (folder / "gate.md").read_text(encoding="utf-8")
-    assert bench.done == ["shared/warm-start", "shared/collect"]
+    assert "Not done yet: 2 pairs." in seen[0]
+    assert bench.done == ["shared/warm-start", "shared/collect", "seed-1/gate-states"]
 
     bench.done.clear()
     path = run_gate(bench.context, bench.work)
-    assert bench.done == ["seed-1/critic.hidden-2", "seed-1/critic.blind-2"]
+    assert bench.done == [
+        *("seed-1/critic.hidden-2", "seed-1/gate-scores.hidden-2"),
+        *("seed-1/critic.blind-2", "seed-1/gate-scores.blind-2"),
+    ]
     [size] = json.loads((folder / "gate.json").read_text(encoding="utf-8"))["sizes"]
     assert size["pairs"] == 2
     assert 0 < size["with_hidden"]["mean"] < 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweet_rl.pairs import PairRule, successes, trajectory_pairs, turn_pairs
+from sweet_rl.pairs import PairRule, in_tasks, successes, trajectory_pairs, turn_pairs
 from sweet_rl.trajectories import Ranked
 from tests.sweet_rl.conversations import chat, played
 
@@ -43,6 +43,13 @@ def test_a_success_is_chosen_over_every_play_of_its_task_that_earned_less() -> N
 def test_every_success_can_be_paired() -> None:
     chosen = [pair.chosen for pair in trajectory_pairs(PLAYED, every_success=True)]
     assert chosen == [PLAYED[1].messages[2:]] * 2 + [PLAYED[3].messages[2:]] * 2
+
+
+def test_the_pairs_of_a_task_can_be_learnt_one_after_another() -> None:
+    pairs = trajectory_pairs([*PLAYED, played("b", 1, 1, "I want b.", "x")], every_success=True)
+    mixed = in_tasks([pairs[0], pairs[4], pairs[1]])
+    assert [pair.task for pair in mixed] in (["a", "a", "b"], ["b", "a", "a"])
+    assert [pair for pair in mixed if pair.task == "a"] == pairs[:2], "in their order"
 
 
 def test_rejection_fine_tuning_learns_what_passed_all_tests() -> None:

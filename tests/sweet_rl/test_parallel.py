@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -128,6 +128,22 @@ def test_what_samples_waits_for_the_servers_and_is_told_where_they_are(tmp_path:
         stage = path.split("/")[1].split(".")[0]
         assert told == (("http://a/v1", "http://b/v1") if stage in SAMPLING else ())
     assert next(iter(processes.started)) == "shared/warm-start", "which needs no server"
+
+
+def test_critics_of_the_gate_learn_beside_its_plays_and_small_ones_are_scored_first(
+    tmp_path: Path,
+) -> None:
+    critics = "{large: {critic: {most: 90}}, small: {critic: {most: 9}}}"
+    recipe = small(tmp_path, gate="{}", variants=critics, rank="{}")
+    tools = replace(bench(tmp_path), recipe=recipe)
+    processes = Processes(tmp_path / "run")
+    gate = Selection(stages=("warm-start", "collect", "critic", "gate-states", "gate-scores"))
+    side_by_side(tools, processes).run(units_of(recipe), replace(gate, seeds=(1,)))
+    begun = list(processes.started)
+    assert begun.index("seed-1/critic.small") < begun.index("seed-1/gate-states")
+    assert begun.index("seed-1/critic.small") < begun.index("seed-1/critic.large")
+    assert begun.index("seed-1/gate-scores.small") < begun.index("seed-1/gate-scores.large")
+    assert processes.endpoints["seed-1/gate-states"] == ("http://a/v1", "http://b/v1")
 
 
 def test_behind_a_failure_nothing_begins_and_what_ran_is_kept(tmp_path: Path) -> None:

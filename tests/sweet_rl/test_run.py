@@ -56,7 +56,8 @@ def find(recipe: Recipe, path: str) -> Unit:
 def test_every_stage_runs_once_and_leaves_what_the_next_ones_need(whole: Whole) -> None:
     tools, told = whole.tools, whole.told
     units = units_of(tools.recipe)
-    assert {unit.stage for unit in units} == set(STAGES) - {"critic", "values", "evaluate-unseen"}
+    elsewhere = {"critic", "values", "evaluate-unseen", "gate-states", "gate-scores"}
+    assert {unit.stage for unit in units} == set(STAGES) - elsewhere
     assert whole.done == [unit.path for unit in units]
     assert run(tools)[0] == [], "nothing is done twice"
 
@@ -94,6 +95,14 @@ def test_every_stage_runs_once_and_leaves_what_the_next_ones_need(whole: Whole) 
     assert mdpo.adapter == out / "shared/warm-start/adapter"
     assert (mdpo.schedule.seed, mdpo.base) == (2, tools.base)
     assert not list(out.glob("*/*/checkpoints")), "they are large, and no longer needed"
+
+
+def test_scripted_plays_are_kept_where_a_run_was_killed_after_them(whole: Whole) -> None:
+    folder = whole.tools.out / "shared" / "collect"
+    before = (folder / "trajectories.jsonl").stat().st_mtime_ns
+    (folder / "done.json").unlink()
+    assert run(whole.tools)[0] == ["shared/collect"]
+    assert (folder / "trajectories.jsonl").stat().st_mtime_ns == before
 
 
 def test_policies_play_the_same_tasks_with_the_same_chance(whole: Whole) -> None:

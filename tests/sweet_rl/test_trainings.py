@@ -9,9 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from datasets import Dataset
+from trl import DPOTrainer
 
 from memserver.errors import Conflict, InvalidInput
-from sweet_rl.pairs import successes, trajectory_pairs
+from sweet_rl.agent_turns import cleaned
+from sweet_rl.pairs import successes, trajectory_pairs, with_hidden
 from sweet_rl.plans import EpochSchedule, PreferencePlan, ScorePlan, SftPlan
 from sweet_rl.sampling.samplers import Sampling
 from sweet_rl.trajectories import Pair, Trajectory, read_file, write_file
@@ -101,6 +104,21 @@ def test_a_training_that_was_stopped_after_each_step_ends_like_one_that_was_not(
     assert len(list((tmp_path / "stopped" / "checkpoints").glob("checkpoint-*"))) == 1
 
 
+@pytest.mark.parametrize("train", [sft, preferences])
+def test_what_is_learnt_is_not_pickled(
+    tiny_base: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    train: Callable[..., dict[str, Any]],
+) -> None:
+    def fails(_: object) -> str:
+        raise TypeError("can't pickle a table")
+
+    monkeypatch.setattr("datasets.arrow_dataset.generate_fingerprint", fails)
+    write_data(tmp_path)
+    assert train(tiny_base, tmp_path, replace(SHORT, steps=1), "out")["finished"]
+
+
 def test_warm_starting_makes_what_was_said_likelier(tiny_base: Path, tmp_path: Path) -> None:
     write_data(tmp_path)
     seen: list[tuple[int, int]] = []
@@ -143,6 +161,46 @@ def test_preferences_are_learnt_and_measured_on_pairs_that_were_held_out(
     assert figures["held_out_accuracy"] == 1
     assert figures["held_out_margin"] > 0.1
     assert figures["held_out_loss"] < 0.69
+
+
+def test_pairs_have_the_tokens_that_trl_gives_them(tiny_base: Path, tmp_path: Path) -> None:
+    pairs = trajectory_pairs(some_trajectories(5), every_success=True)
+    plan = PreferencePlan(tiny_base, tmp_path, tmp_path, hidden=True, schedule=SHORT)
+    trainer = trains_preferences.make_trainer(plan, pairs)
+    chats = [
+        {
+            "prompt": cleaned(with_hidden(pair.prompt, pair.hidden)),
+            "chosen": cleaned(pair.chosen),
+            "rejected": cleaned(pair.rejected),
+        }
+        for pair in pairs
+    ]
+    theirs = DPOTrainer._prepare_dataset(
+        trainer, Dataset.from_list(chats), trainer.processing_class, trainer.args, "train"
+    )
+    for name in ("prompt_ids", "chosen_ids", "rejected_ids"):
+        assert list(trainer.train_dataset[name]) == list(theirs[name])
+
+
+def test_pairs_are_learnt_in_their_files_order_where_a_plan_says_so(
+    tiny_base: Path, tmp_path: Path
+) -> None:
+    pairs = trajectory_pairs(some_trajectories(9))
+    plan = PreferencePlan(
+        tiny_base, tmp_path, tmp_path, schedule=replace(SHORT, batch=1), in_order=True
+    )
+
+    def learnt(plan: PreferencePlan) -> list[list[int]]:
+        trainer = trains_preferences.make_trainer(plan, pairs)
+        return [batch["input_ids"][0].tolist() for batch in trainer.get_train_dataloader()]
+
+    in_order, drawn = learnt(plan), learnt(replace(plan, in_order=False))
+    assert sorted(in_order) == sorted(drawn)
+    assert in_order == learnt(plan) != drawn
+    longest = max(
+        range(len(pairs)), key=lambda one: len(str(pairs[one].chosen + pairs[one].rejected))
+    )
+    assert max(range(len(pairs)), key=lambda one: len(in_order[one])) == longest
 
 
 def test_a_critic_ends_at_its_lowest_held_out_loss_also_when_it_was_interrupted(

@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import schemathesis
 
@@ -25,6 +25,8 @@ USED = {
 }
 NAMES = {"section", "name", "turn", "tenant", "model", "response_id", "call_id"}
 """Parameters that are no UUIDs."""
+KEY = "Idempotency-Key"
+"""Made up, it is one of a few, and all but the first request of each would be refused as a conflict."""
 LONGEST_QUERY = 5000
 EVERY = 4
 """Of so many cases one keeps what was made up."""
@@ -38,12 +40,14 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     things = THINGS["deleted" if case.method.upper() == "DELETE" and not linked else "used"]
     for name, value in things["headers"].items():
         case.headers[name] = value
-    if linked:
-        return
-    ids = things["ids"].get(route, {})
     made_up = json.dumps([case.path_parameters, case.query, str(case.body)], default=str)
     if sum(made_up.encode()) % EVERY == 0:
         return
+    if KEY in case.headers:
+        case.headers[KEY] = str(uuid4())
+    if linked:
+        return
+    ids = things["ids"].get(route, {})
     for name, value in (case.path_parameters or {}).items():
         if name in ids and (name in NAMES or _is_id(value)):
             case.path_parameters[name] = ids[name]

@@ -2,12 +2,14 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from memserver.embeddings.base import Vector
 from memserver.errors import EmbeddingError
 from memserver.memory import documents as ingestion
+from memserver.memory.documents import DocumentStore
 from memserver.storage.jobs import JobRun
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted import ScriptedModel
@@ -72,6 +74,8 @@ async def test_a_job_of_a_cancelled_document_ends_though_its_embedder_lost_the_c
 
     async def cancel_then_hang(batch: int) -> None:
         if batch == 3:
+            while (await state(server, document["id"]))["chunks_done"] < 6:
+                pass  # until the batch before is stored, so that a fourth one begins
             await server.http.post(f"/v1/documents/{document['id']}/cancel")
         elif batch == 4:
             await deaf(heard)
@@ -159,6 +163,7 @@ async def test_a_long_document_is_taken_in_by_several_jobs_one_after_the_other(
 ) -> None:
     monkeypatch.setattr(ingestion, "BATCH", 5)
     monkeypatch.setattr(ingestion, "PIECE_SECONDS", 0)
+    monkeypatch.setattr(ingestion, "LONGEST_SECONDS", 0)
     async with serving(database, ScriptedModel(), chunk_tokens=32) as server:
         agent = await server.create_agent()
         document = await ingest(server, f"agents/{agent}", LONG)
@@ -166,6 +171,58 @@ async def test_a_long_document_is_taken_in_by_several_jobs_one_after_the_other(
     assert document["state"] == "done"
     assert document["chunks_total"] > 50
     assert [item["metadata"]["chunk"] for item in stored] == list(range(1, len(stored) + 1))
+
+
+@pytest.mark.parametrize("documents", [1, 2])
+async def test_a_job_leaves_the_rest_of_a_long_document_to_another_one_where_one_waits(
+    database: OneDatabase, monkeypatch: pytest.MonkeyPatch, documents: int
+) -> None:
+    monkeypatch.setattr(ingestion, "BATCH", 20)
+    monkeypatch.setattr(ingestion, "PIECE_SECONDS", 0)
+    worked_on: list[Any] = []
+    work = DocumentStore._work
+
+    async def note(store: DocumentStore, tenant: str, document_id: UUID) -> None:
+        worked_on.append(str(document_id))
+        await work(store, tenant, document_id)
+
+    monkeypatch.setattr(DocumentStore, "_work", note)
+    async with serving(database, ScriptedModel(), chunk_tokens=32) as server:
+        agent = await server.create_agent()
+        posted = [
+            (await post(server, f"agents/{agent}", f"{number}. {LONG}"))["id"]
+            for number in range(documents)
+        ]
+        await server.run_jobs()
+        done = [await state(server, each) for each in posted]
+    assert [each["state"] for each in done] == ["done"] * documents
+    if documents == 1:
+        assert worked_on == posted
+    else:
+        assert worked_on[:4] == [*posted, *posted]
+
+
+async def test_a_batch_is_embedded_by_the_tokens_of_its_texts(database: OneDatabase) -> None:
+    """Not by their characters, of which alike ones may be padded by half."""
+    seen: list[list[int]] = []
+
+    class ByTokens(HashingEmbedder):
+        async def embed(self, texts: Any) -> list[Vector]:
+            seen.append(await self.count_tokens(texts))
+            return await super().embed(texts)
+
+        async def count_tokens(self, texts: Any) -> list[int]:
+            return [1 + 9 * text.count("q") + text.count("w") for text in texts]
+
+    text = "\n\n".join("w " * (9 - n) + "q " * n for n in (3, 7, 2, 8, 4, 6, 1, 5))
+    async with serving(
+        database, ScriptedModel(), embedder=ByTokens(), chunk_tokens=80, chunk_overlap=0
+    ) as server:
+        agent = await server.create_agent()
+        await ingest(server, f"agents/{agent}", text)
+    [batch] = seen
+    assert len(batch) > 2
+    assert batch == sorted(batch)
 
 
 async def test_two_processes_that_take_the_same_document_in_store_each_passage_once(

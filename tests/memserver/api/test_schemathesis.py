@@ -2,10 +2,11 @@
 
 It finds no 5xx, no status that isn't documented, no answer that isn't as its schema says, nothing that is there before it
 is made or after it is deleted, and no route that takes a request without its key. In a chain an answer's ids are used by
-later requests, along links that Schemathesis infers from the document. At night it does so round by round, each with its
-own seed, until `SCHEMATHESIS_CASES` were sent. One round again, with what it prints of its failures, shrunk:
+later requests, along links that Schemathesis infers from the document. At night it does so part by part, each with its
+own seed, until `SCHEMATHESIS_CASES` were sent. One part again, with what it prints of its failures, shrunk:
 
-    SCHEMATHESIS_SEED=7 SCHEMATHESIS_EXAMPLES=20 .venv/bin/pytest -m slow tests/memserver/api/test_schemathesis.py
+    SCHEMATHESIS_SEED=7 SCHEMATHESIS_PART="--phases fuzzing --max-examples 20" \
+        .venv/bin/pytest -m slow tests/memserver/api/test_schemathesis.py
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from itertools import count
+from itertools import chain, count, cycle
 from pathlib import Path
 
 import pytest
@@ -29,23 +30,19 @@ from tests.support.nightly import times
 from tests.support.server import OneDatabase, serving
 
 SEED = os.environ.get("SCHEMATHESIS_SEED")
-EXAMPLES = os.environ.get("SCHEMATHESIS_EXAMPLES", str(times(1, 20)))
-"""Of each operation in a round, and chains in a round."""
 CASES = int(os.environ.get("SCHEMATHESIS_CASES", "0" if SEED else str(times(0, 100_000))))
-PHASES = os.environ.get(
-    "SCHEMATHESIS_PHASES",
-    times("examples,stateful", "examples,coverage,fuzzing,stateful"),
+BY_DAY = ["--phases examples,stateful --max-examples 1"]
+BY_NIGHT = chain(
+    ["--phases examples,coverage"],
+    cycle(["--phases stateful --max-time 300", "--phases fuzzing --max-examples 20"]),
 )
-CHECKS = (
-    "not_a_server_error",
-    "status_code_conformance",
-    "content_type_conformance",
-    "response_headers_conformance",
-    "response_schema_conformance",
-    "use_after_free",
-    "ensure_resource_availability",
-    "ignored_auth",
-)
+"""What coverage sends doesn't depend on the seed: once is enough.
+
+Chains have a time and no number: Schemathesis ends a run of them, as passed, at the first one whose answers differ when
+it sends it again, and only for a time it starts the next run.
+"""
+PART = os.environ.get("SCHEMATHESIS_PART")
+PARTS = cycle([PART]) if PART else times(BY_DAY, BY_NIGHT)
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 GENERATED = re.compile(r"^\s+(\d[\d,]*) generated", re.MULTILINE)
 
@@ -67,18 +64,18 @@ async def listening(app: ASGIApp) -> AsyncIterator[str]:
         listener.close()
 
 
-async def one_round(url: str, key: str, things: Path, seed: str) -> tuple[int, int | None]:
-    """Send a round's cases; how many there were, and how Schemathesis ended."""
+async def send_part(
+    url: str, key: str, things: Path, seed: int, part: str
+) -> tuple[int, int | None]:
+    """Send a part's cases; how many there were, and how Schemathesis ended."""
     log = things.with_name(f"seed_{seed}.txt")
     with log.open("wb") as output:
         run = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG)),
             *("run", f"{url}/openapi.json"),
-            *("--checks", ",".join(CHECKS), "--phases", PHASES, "--continue-on-failure"),
-            *("--max-examples", EXAMPLES, "--seed", seed, "--no-color"),
+            *(*part.split(), "--continue-on-failure", "--seed", str(seed), "--no-color"),
             *("--request-timeout", "120", "--header", f"Authorization: {key}"),
             *("--output-sanitize", "false"),
-            *os.environ.get("SCHEMATHESIS_MORE", "").split(),
             stdout=output,
             stderr=output,
             cwd=things.parent,
@@ -109,7 +106,7 @@ async def test_every_route_answers_as_it_is_documented(
     ):
         await server.operate()
         document = (await server.http.get("/openapi.json")).json()
-        for seed in count(int(SEED or 1)):
+        for seed, part in zip(count(int(SEED or 1)), PARTS, strict=False):
             things = {}
             for use in ("used", "deleted"):
                 headers, ids = await furnish(server, f"{use}-{seed}", mcp_url, run_jobs=False)
@@ -120,10 +117,10 @@ async def test_every_route_answers_as_it_is_documented(
             file = tmp_path / "things.json"
             file.write_text(json.dumps(things), encoding="utf-8")
             key = things["used"]["headers"]["Authorization"]
-            cases, ended = await one_round(url, key, file, str(seed))
+            cases, ended = await send_part(url, key, file, seed, part)
             sent += cases
             failed += [seed] if ended else []
-            sys.stdout.write(f"Seed {seed}: {cases} cases, {sent} so far; ended with {ended}.\n")
+            sys.stdout.write(f"Seed {seed}: {cases} by {part}, {sent} so far; ended: {ended}.\n")
             sys.stdout.flush()
             if sent >= CASES:
                 break

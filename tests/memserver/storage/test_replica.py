@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -9,6 +10,8 @@ from uuid import UUID
 
 import pytest
 
+from memserver.cli import doctor
+from memserver.cli.doctor import examine_replicas
 from memserver.errors import DatabaseError
 from memserver.storage import replica
 from memserver.storage.checks import APP_ROLE
@@ -20,9 +23,9 @@ from memserver.storage.upgrade import upgrade
 from memserver.telemetry.metrics import Measure, Recorder
 from memserver.testing.scripted import Call, ScriptedModel, Step, say
 from tests.support.postgres_pair import DATABASE, Node, Pair, postgres_pair
-from tests.support.processes import eventually
+from tests.support.processes import DEADLINE, eventually
 from tests.support.server import OneDatabase, Server, serving
-from tests.support.servers import temporary_folder
+from tests.support.servers import temporary_folder, wait_for
 
 IN_RECOVERY = "SELECT pg_is_in_recovery()"
 
@@ -32,7 +35,17 @@ def pair() -> Iterator[Pair]:
     with temporary_folder() as folder, postgres_pair(folder) as both:
         both.primary.set("synchronous_standby_names", "")
         upgrade(both.primary.conninfo(OWNER_ROLE, DATABASE), migrations_folder())
+        with both.primary.connect("postgres") as connection:
+            connection.execute(f"CREATE DATABASE other TEMPLATE {DATABASE}".encode())
+            connection.execute("CREATE ROLE stranger LOGIN")
+        assert wait_for(lambda: has_stranger(both.standby), DEADLINE)
         yield both
+
+
+def has_stranger(node: Node) -> bool:
+    with node.connect() as connection:
+        query = "SELECT count(*) FROM pg_roles WHERE rolname = 'stranger'"
+        return connection.execute(query).fetchone() == (1,)
 
 
 @pytest.fixture(autouse=True)
@@ -53,9 +66,11 @@ class Outcomes(Recorder):
 
 
 @asynccontextmanager
-async def opened(pair: Pair, role: str = APP_ROLE) -> AsyncIterator[tuple[Database, Outcomes]]:
+async def opened(
+    pair: Pair, role: str = APP_ROLE, database_name: str = DATABASE
+) -> AsyncIterator[tuple[Database, Outcomes]]:
     outcomes = Outcomes()
-    urls = [node.conninfo(user, DATABASE) for node, user in both(pair, role)]
+    urls = pair.primary.conninfo(APP_ROLE, DATABASE), pair.standby.conninfo(role, database_name)
     options: Any = {"pool_size": 2, "limits": replica.TransactionLimits(), "prepared": "auto"}
     database = ReplicatedDatabase(*urls, outcomes, **options)
     await database.open()
@@ -63,10 +78,6 @@ async def opened(pair: Pair, role: str = APP_ROLE) -> AsyncIterator[tuple[Databa
         yield database, outcomes
     finally:
         await database.close()
-
-
-def both(pair: Pair, role: str) -> list[tuple[Node, str]]:
-    return [(pair.primary, APP_ROLE), (pair.standby, role)]
 
 
 @asynccontextmanager
@@ -171,7 +182,7 @@ async def test_a_replica_that_soon_has_it_is_waited_for(
 
     async def fetch(tx: Transaction, query: str, *parameters: Any) -> object:
         value = await fetch_value(tx, query, *parameters)
-        if query == replica._REACHES and not value:
+        if query == replica.REACHES and not value:
             behind.set()
         return value
 
@@ -258,21 +269,25 @@ async def test_on_the_replica_a_tenant_sees_only_what_is_its_own(pair: Pair) -> 
 
 
 @pytest.mark.parametrize(
-    ("role", "cluster", "why"),
-    [("postgres", None, "row-level security"), (APP_ROLE, 1, "another cluster")],
+    ("role", "name", "identity", "why"),
+    [
+        ("postgres", DATABASE, None, "row-level security"),
+        (APP_ROLE, DATABASE, "SELECT random()", "another database"),  # as of another cluster
+        (APP_ROLE, "other", None, "another database"),
+    ],
 )
 async def test_a_replica_that_would_show_what_is_not_the_tenants_is_never_used(
     pair: Pair,
     role: str,
-    cluster: int | None,
+    name: str,
+    identity: str | None,
     why: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    if cluster is not None:
-        monkeypatch.setattr(replica, "_CLUSTER", "SELECT random()")
+    monkeypatch.setattr(replica, "IDENTITY", identity or replica.IDENTITY)
     with caplog.at_level(logging.WARNING):
-        async with opened(pair, role) as (database, outcomes):
+        async with opened(pair, role, name) as (database, outcomes):
             await eventually(lambda: why in caplog.text)
             assert not await database.read("default", in_recovery)
     assert outcomes.noted == ["away"]
@@ -306,3 +321,58 @@ async def test_of_one_commit_a_read_sees_what_nobody_else_does(pair: Pair) -> No
                 written = await fetch_value(tx, "SELECT pg_current_xact_id()::text")
             assert await database.read("default", current) == written
     assert not outcomes.noted
+
+
+@pytest.mark.parametrize("feedback", ["on", "off"])
+def test_the_doctor_says_how_far_each_replica_is_after_the_primary(
+    pair: Pair, feedback: str
+) -> None:
+    pair.standby.set("hot_standby_feedback", feedback)
+    primary, standby = examine_replicas(
+        pair.primary.conninfo(APP_ROLE, DATABASE), pair.url(APP_ROLE)
+    )
+    assert (standby.name, standby.well) == (f"replica 127.0.0.1:{pair.standby.port}", True)
+    assert (primary.name, primary.well) == (f"replica 127.0.0.1:{pair.primary.port}", True)
+    assert re.match(r"a standby, \d\.\d\d s after the primary", standby.detail)
+    assert ("hot_standby_feedback" in standby.detail) == (feedback == "off")
+    assert "takes writes" in primary.detail
+
+
+@pytest.mark.parametrize(
+    ("server", "role", "database", "problem", "remedy"),
+    [
+        ("primary", APP_ROLE, DATABASE, "no standby", "streaming standby"),
+        ("standby", APP_ROLE, "other", "another database", "the same database"),
+        ("standby", "postgres", DATABASE, "postgres is not bound", "DATABASE_APP_URL"),
+        (
+            "standby",
+            "stranger",
+            DATABASE,
+            "stranger is no member of memserver_app",
+            "DATABASE_APP_URL",
+        ),
+        ("standby", "nobody:secret", DATABASE, "can't be reached", "that the standby runs"),
+    ],
+)
+def test_the_doctor_says_why_searches_do_not_run_on_a_replica(
+    pair: Pair, server: str, role: str, database: str, problem: str, remedy: str
+) -> None:
+    url = getattr(pair, server).conninfo(role, database)
+    [found] = examine_replicas(pair.primary.conninfo(APP_ROLE, DATABASE), url)
+    assert not found.well
+    assert problem in found.detail
+    assert remedy in found.remedy
+    assert "secret" not in found.detail
+
+
+def test_the_doctor_says_what_a_replica_lacks_that_replays_nothing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "REPLICA_SECONDS", 0.0)
+    app = pair.primary.conninfo(APP_ROLE, DATABASE)
+    with nothing_replayed(pair.standby), pair.primary.connect() as connection:
+        connection.execute("SELECT pg_logical_emit_message(true, 'a test', repeat('x', 5000))")
+        [found] = examine_replicas(app, pair.standby.conninfo(APP_ROLE, DATABASE))
+    assert not found.well
+    assert re.search(r"lacks \d+,\d{3} bytes", found.detail)
+    assert "pg_is_wal_replay_paused" in found.remedy

@@ -48,6 +48,9 @@ seccompProfile:
     items:
       - {key: url, path: database-url}
       - {key: app-url, path: database-app-url}
+      {{- if .Values.readReplicas }}
+      - {key: read-url, path: database-read-url}
+      {{- end }}
 {{- else }}
 - secret:
     name: {{ include "memserver.name" . }}-postgres-app  # the operator writes it
@@ -57,6 +60,9 @@ seccompProfile:
     name: {{ include "memserver.appRoleSecret" . }}
     items:
       - {key: url, path: database-app-url}
+      {{- if .Values.readReplicas }}
+      - {key: read-url, path: database-read-url}
+      {{- end }}
 {{- end }}
 - secret:
     name: {{ .Values.adminKey.existingSecret }}
@@ -67,6 +73,14 @@ seccompProfile:
     name: {{ . }}
     items:
       - {key: api-key, path: llm-api-key}
+{{- end }}
+{{- range $name, $from := .Values.secretSettings }}
+{{- if hasPrefix "MEMSERVER_" $name }}
+- secret:
+    name: {{ $from.name }}
+    items:
+      - {key: {{ $from.key | quote }}, path: {{ $name }}}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -79,11 +93,17 @@ seccompProfile:
 - name: home
   emptyDir:
     sizeLimit: {{ .Values.home.sizeLimit }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "memserver.mounts" -}}
 - {name: secrets, mountPath: /run/secrets/memserver, readOnly: true}
 - {name: home, mountPath: /var/lib/memserver}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "memserver.environment" -}}
@@ -91,6 +111,10 @@ seccompProfile:
   value: /run/secrets/memserver/database-url
 - name: MEMSERVER_DATABASE_APP_URL_FILE
   value: /run/secrets/memserver/database-app-url
+{{- if .Values.readReplicas }}
+- name: MEMSERVER_DATABASE_READ_URL_FILE
+  value: /run/secrets/memserver/database-read-url
+{{- end }}
 - name: MEMSERVER_ADMIN_KEY_FILE
   value: /run/secrets/memserver/admin-key
 {{- if .Values.llm.existingSecret }}
@@ -112,5 +136,15 @@ seccompProfile:
 {{- range $name, $value := .Values.settings }}
 - name: {{ $name }}
   value: {{ $value | quote }}
+{{- end }}
+{{- range $name, $from := .Values.secretSettings }}
+{{- if hasPrefix "MEMSERVER_" $name }}
+- name: {{ $name }}_FILE
+  value: /run/secrets/memserver/{{ $name }}
+{{- else }}
+- name: {{ $name }}
+  valueFrom:
+    secretKeyRef: {name: {{ $from.name }}, key: {{ $from.key | quote }}}
+{{- end }}
 {{- end }}
 {{- end }}
