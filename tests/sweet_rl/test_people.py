@@ -215,6 +215,11 @@ async def test_an_aside_without_notes_is_searched_for_after_small_talk(
     assert len(user.past) >= len(aside.turns) + 12
     calls = await play(database, tmp_path / "a.jsonl.gz", user)
     asked = [each.text for each in user.sayings if isinstance(each.intent, Remember)]
+    shown = [
+        each["content"] for one in read_chains(tmp_path / "a.jsonl.gz") for each in one.messages
+    ]
+    found = [text for text in shown if "Showing " in text]
+    assert "meaning]" in found[0]  # what was imported is indexed before anybody asks
     searched = [text for tool, text in calls if tool == "recall_memory_search"]
     assert set(searched) <= {*asked, "2"}
     assert searched[0] == asked[0]
