@@ -107,7 +107,7 @@ class Recorder:
             for number, user in enumerate(users)
         ]
         await asyncio.gather(*(self._import(player) for player in players))
-        await self.services.jobs.run_until_idle()  # so that it is found by meaning, as after some seconds
+        await self.services.jobs.run_until_idle()  # as after some seconds: found by meaning, too
         for index in range(max(len(user.sayings) for user in users)):
             self.clock.now += timedelta(minutes=random.randint(1, 9))
             speaking = [player for player in players if index < len(player.user.sayings)]
