@@ -31,8 +31,8 @@ def model() -> ScriptedModel:
     def step(prompt: Sequence[PromptMessage], tools: Sequence[ToolSpec]) -> Step:
         asked = re.search(r"Call (\w+)!", last_user_text(prompt))
         if asked is None or prompt[-1].role != "user":
-            sends = next((each for each in tools if each.name == "send_message"), None)
-            if sends and sends.parameters["properties"]["message"]["type"] == "object":
+            sends = next(each for each in tools if each.name == "send_message")
+            if sends.parameters["properties"]["message"]["type"] == "object":
                 return Call("send_message", {"message": {}})
             return say("hello")
         append = {"section": "human", "content": "x"}
