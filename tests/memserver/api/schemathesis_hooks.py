@@ -110,9 +110,6 @@ def _keep_from_conflicts(case: Any, route: str) -> None:
         case.headers[KEY] = _fresh(route, case.headers[KEY])
     if case.method.upper() == "POST" and isinstance(case.body, dict) and "name" in case.body:
         case.body = {**case.body, "name": _fresh(f"name of {route}", case.body["name"])}
-    if route == "DELETE /v1/agents/{agent}/tools/{name}":
-        # Without `send_message` an agent's turns end with 502, as a fault of the model.
-        case.path_parameters["name"] = str(case.path_parameters["name"]).replace("send_", "sent_")
 
 
 def _fresh(of: str, value: Any) -> Any:
