@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -26,7 +27,7 @@ from memserver.wiring.providers import make_embedder
 from memserver.wiring.services import assemble
 from sweet_rl.warm_start import mixing
 from sweet_rl.warm_start.chains import write_chains
-from sweet_rl.warm_start.corpus import Side, conversations, shelves
+from sweet_rl.warm_start.corpus import Side, Written, asides, conversations, shelves
 from sweet_rl.warm_start.corpus_users import users
 from sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Holdout
 from sweet_rl.warm_start.reading import lessons_of, lessons_of_passages, small_model_prompts
@@ -131,7 +132,7 @@ def reading(
     for side, name in sides.items():
         random = Random(f"{seed} {side}")
         most = each if side == "train" else 1
-        talks = [talk for talk in conversations() if talk.side == side]
+        talks = [talk for talk in (*conversations(), *asides()) if talk.side == side]
         chains = [chain for talk in talks for chain in lessons_of(talk, random, prompts, each=most)]
         for shelf in shelves(side):
             chains += lessons_of_passages(shelf, random, prompts, each=max(1, most // 2))
@@ -143,25 +144,24 @@ async def _people(
     folder: Path, tokenizer: Path, part: tuple[int, int], each: int, auto_recall: float, seed: int
 ) -> None:
     number, parts = part
-    sides: dict[Side, str] = {"train": f"train-people-{number}", "validation": "people"}
+    sides: tuple[Side, ...] = ("train", "validation") if number == 1 else ("train",)
+    written: dict[str, list[Written]] = {"people": conversations(), "asides": asides()}
     async with _recorder(tokenizer) as recorder:
-        for side, name in sides.items():
-            if side == "validation" and number != 1:
-                continue
-            random = Random(f"{seed} {side} {number}")
-            talks = [talk for talk in conversations() if talk.side == side]
+        for side, (name, talks) in product(sides, written.items()):
+            random = Random(f"{seed} {side} {number} {name}")
+            found = [talk for talk in talks if talk.side == side]
             chat = [talk for talk in load_replies() if talk.held_out == (side != "train")]
-            found = shelves(side)
+            books, times = shelves(side) if name == "people" else [], 1
             if side == "train":
-                talks, found = talks[number - 1 :: parts], found[number - 1 :: parts]
-            played = list(users(talks, found, chat, random, each=each if side == "train" else 1))
+                name, times = f"train-{name}-{number}", each
+                found, books = found[number - 1 :: parts], books[number - 1 :: parts]
             played = [
                 replace(user, auto_recall=random.random() < auto_recall and bool(user.past))
-                for user in played
+                for user in users(found, books, chat, random, each=times)
             ]
             path = folder / f"{name}.jsonl.gz"
-            written = await recorder.record_all(path, played, seed=seed)
-            typer.echo(f"{path}: {written} chains of {len(played)} conversations")
+            count = await recorder.record_all(path, played, seed=seed)
+            typer.echo(f"{path}: {count} chains of {len(played)} conversations")
 
 
 async def _record(folder: Path, tokenizer: Path, counts: dict[str, int], seed: int) -> None:

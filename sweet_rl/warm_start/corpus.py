@@ -19,6 +19,8 @@ A conversation is a text file that people can read and change:
 `note:` follows a turn of the user and is what a good memory writes down of it; `note: old -> new` changes
 an earlier note. A question is what the user asks weeks later: `=` is the answer, word for word from `>`,
 the sentence that holds it. `kind:` after a question names one that is not a plain fact (`KINDS`).
+
+An aside has the same form: what a person mentions in passing to an agent, whose name in it is `agent`.
 The folder's README is its data card.
 """
 
@@ -31,6 +33,8 @@ from typing import Literal, NoReturn, cast
 from zlib import crc32
 
 CORPUS = Path(__file__).parent / "data" / "corpus"
+AGENT = "agent"
+"""The name of the other side in an aside."""
 Side = Literal["train", "validation", "test"]
 Speaker = Literal["user", "assistant"]
 KINDS = ("fact", "update", "date", "retracted", "unanswerable", "premise")
@@ -101,6 +105,10 @@ def side_of(key: str) -> Side:
 
 
 def conversations(folder: Path = CORPUS / "conversations") -> list[Written]:
+    return [read_conversation(path) for path in sorted(folder.glob("*.txt"))]
+
+
+def asides(folder: Path = CORPUS / "asides") -> list[Written]:
     return [read_conversation(path) for path in sorted(folder.glob("*.txt"))]
 
 

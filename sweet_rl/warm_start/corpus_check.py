@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sweet_rl.warm_start.corpus import (
+    AGENT,
     CORPUS,
     CorpusError,
     CorpusQuestion,
     Written,
+    asides,
     conversations,
     passages,
     read_conversation,
@@ -60,6 +62,30 @@ def faults(talk: Written) -> Iterator[str]:
     for question in talk.questions:
         if question.kind in {"fact", "update"} and len(question.answer.split()) > LONGEST_SPAN:
             yield f"a long answer: {question.answer}"
+    yield from _faults_of_notes([note for turn in talk.turns for note in turn.notes])
+
+
+def faults_of_aside(talk: Written) -> Iterator[str]:
+    said = [turn for turn in talk.turns if turn.speaker == "user"]
+    speakers = [turn.speaker for turn in talk.turns]
+    if talk.assistant != AGENT:
+        yield f"the assistant is {talk.assistant}, not {AGENT}"
+    if len(talk.sessions) not in {1, 2} or list(talk.sessions) != sorted(talk.sessions):
+        yield f"{len(talk.sessions)} sessions, or out of order"
+    if speakers != ["user", "assistant"] * len(said) or not 8 <= len(said) <= 12:
+        yield f"{len(said)} turns of the user, each of which needs an answer"
+    if not 13 <= len(talk.questions) <= 22:
+        yield f"{len(talk.questions)} questions"
+    for turn in said:
+        if not 10 <= len(turn.text.split()) <= LONGEST:
+            yield f"a turn of {len(turn.text.split())} words: {turn.text[:60]}"
+    for question in (each for each in talk.questions if each.kind in {"fact", "update"}):
+        place = talk.place(question)
+        notes = talk.turns[place].notes if place is not None else ()
+        if not any(question.answer.lower() in note.lower() for note in notes):
+            yield f"no note of what the user said holds the answer: {question.text}"
+        if question.answer.lower() in question.text.lower():
+            yield f"it holds its answer: {question.text}"
     yield from _faults_of_notes([note for turn in talk.turns for note in turn.notes])
 
 
@@ -121,14 +147,15 @@ def main(files: Sequence[str]) -> int:
     """Print the report; returns how many faults there are."""
     every = [
         path
-        for kind in ("conversations", "passages")
+        for kind in ("conversations", "asides", "passages")
         for path in sorted((CORPUS / kind).glob("*.txt"))
     ]
     found = sum(_report(path, quiet=not files) for path in map(Path, files or every))
     if files or found:
         return found
-    talks = conversations()
+    talks = [*conversations(), *asides()]
     people = Counter(name for talk in talks for name in (talk.user, talk.assistant))
+    people.pop(AGENT, None)
     wrong = [
         *(
             f"{name} is in more than one conversation"
@@ -160,7 +187,8 @@ def _report(path: Path, *, quiet: bool) -> int:
             what = f"{len(shelf)} passages, {sum(len(each.questions) for each in shelf)} questions"
         else:
             talk = read_conversation(path)
-            wrong, what = list(faults(talk)), describe(talk)
+            check = faults_of_aside if talk.assistant == AGENT else faults
+            wrong, what = list(check(talk)), describe(talk)
     except CorpusError as error:
         _show(error)
         return 1

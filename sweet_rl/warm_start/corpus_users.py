@@ -1,13 +1,14 @@
 """People of the corpus as users of an agent: who come back and ask, who live on, who have documents and keys looked up."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from random import Random
 from uuid import UUID
 
 from sweet_rl.warm_start import intents
-from sweet_rl.warm_start.corpus import Passage, Written
+from sweet_rl.warm_start.corpus import AGENT, Passage, Written
 from sweet_rl.warm_start.reading import LONGEST_SAID, turn_lines
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.wordings import read_data
@@ -23,22 +24,60 @@ SPARED = 0.5
 
 def returning(talk: Written, chat: Sequence[SmallTalk], random: Random) -> intents.User:
     past = _past(talk, len(talk.turns))
-    at = past[-1].at + timedelta(days=random.randint(4, 70), minutes=random.randint(0, 600))
-    questions = random.sample(talk.questions, min(len(talk.questions), random.randint(4, 7)))
-    sayings = []
-    for question in questions:
-        if question.kind == "unanswerable" and random.random() < SPARED:
-            continue
-        if random.random() < 0.25:
-            small = random.choice(chat)
-            sayings.append(intents.Saying(small.text, intents.Chat(small.reply), at))
-            at += timedelta(minutes=random.randint(1, 9))
-        sayings.append(intents.Saying(question.text, _remember(talk, question), at))
-        at += timedelta(minutes=random.randint(1, 9))
+    sayings = _questions(talk, chat, past[-1].at, random)
     task = random.choice(_SAY["returning"]) if random.random() < 0.5 else ""
     return intents.User(
         past, tuple(sayings), random.choice(WINDOWS), "working_context_first", None, task=task
     )
+
+
+def confiding(aside: Written, chat: Sequence[SmallTalk], random: Random) -> intents.User:
+    """Mentions all of an aside to the agent itself, chats until it is out of sight, and asks days later."""
+    lines, sayings = turn_lines(aside), []
+    for said, reply in zip(range(0, len(lines), 2), range(1, len(lines), 2), strict=True):
+        notes, at = aside.turns[said].notes, lines[said].at
+        answer = intents.Converse(_short(lines[reply].text), notes)
+        sayings.append(intents.Saying(lines[said].text, answer, at))
+        if random.random() < 0.3:
+            sayings.append(_small(random.choice(chat), at + timedelta(minutes=1)))
+    at = lines[-1].at
+    for small in random.choices(chat, k=random.randint(4, 14)):
+        at += timedelta(minutes=random.randint(1, 9))
+        sayings.append(_small(small, at))
+    sayings += _questions(aside, chat, at, random)
+    return intents.User(
+        (), tuple(sayings), random.choice(SMALL_WINDOWS), "working_context_first", None
+    )
+
+
+def recalling(aside: Written, chat: Sequence[SmallTalk], random: Random) -> intents.User:
+    """As one who returns; so little was said in an aside that small talk has to come after it."""
+    user = returning(aside, chat, random)
+    past, at = list(user.past), user.past[-1].at
+    for small in random.choices(chat, k=random.randint(6, 24)):
+        at += timedelta(minutes=2)
+        past += [intents.Past("user", small.text, at), intents.Past("assistant", small.reply, at)]
+    return replace(user, past=tuple(past))
+
+
+def _questions(
+    talk: Written, chat: Sequence[SmallTalk], since: datetime, random: Random
+) -> list[intents.Saying]:
+    at = since + timedelta(days=random.randint(4, 70), minutes=random.randint(0, 600))
+    sayings = []
+    for question in random.sample(talk.questions, min(len(talk.questions), random.randint(4, 7))):
+        if question.kind == "unanswerable" and random.random() < SPARED:
+            continue
+        if random.random() < 0.25:
+            sayings.append(_small(random.choice(chat), at))
+            at += timedelta(minutes=random.randint(1, 9))
+        sayings.append(intents.Saying(question.text, _remember(talk, question), at))
+        at += timedelta(minutes=random.randint(1, 9))
+    return sayings
+
+
+def _small(talk: SmallTalk, at: datetime) -> intents.Saying:
+    return intents.Saying(talk.text, intents.Chat(talk.reply), at)
 
 
 def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> intents.User:
@@ -63,9 +102,8 @@ def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> intents.
     ]
     for question in random.sample(asked, min(len(asked), random.randint(3, 5))):
         if random.random() < 0.4:
-            small = random.choice(chat)
             at += timedelta(minutes=3)
-            sayings.append(intents.Saying(small.text, intents.Chat(small.reply), at))
+            sayings.append(_small(random.choice(chat), at))
         at += timedelta(minutes=random.randint(1, 20))
         sayings.append(intents.Saying(question.text, _remember(talk, question), at))
     return intents.User(
@@ -128,8 +166,9 @@ def users(
     everything = [passage for shelf in shelves for passage in shelf]
     for _ in range(each):
         for talk in talks:
-            yield returning(talk, chat, random)
-            yield living(talk, chat, random)
+            alone = talk.assistant == AGENT
+            yield (recalling if alone else returning)(talk, chat, random)
+            yield (confiding if alone else living)(talk, chat, random)
         for shelf in shelves:
             others = random.sample(everything, min(len(everything), random.randint(4, 20)))
             yield consulting(

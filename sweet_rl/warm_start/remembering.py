@@ -62,7 +62,12 @@ def remember(intent: Remember, prompt: Sequence[PromptMessage], random: Random) 
     """
     question = intent.question
     known = next(
-        (note for note in intent.notes if note in notes(prompt) and question.answer in note), ""
+        (
+            note
+            for note in intent.notes
+            if note in notes(prompt) and question.answer.lower() in note.lower()
+        ),
+        "",
     )
     if known:
         yield say(f'{question.answer[:1].upper()}{question.answer[1:]}. I noted: "{known}"')

@@ -13,6 +13,7 @@ TESTS = {
     "wordings": "and wordings",
     "kinds": "and kinds",
     "people": "new people",
+    "asides": "asides of new people",
     "reading": "reading",
 }
 

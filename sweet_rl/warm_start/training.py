@@ -38,7 +38,7 @@ TransformersModel = Any
 TransformersTokenizer = Any
 BATCH = 96
 LONGEST_TURN = 120
-TESTS = ("values", "wordings", "kinds", "people", "reading")
+TESTS = ("values", "wordings", "kinds", "people", "asides", "reading")
 PLAIN_CHATS = {
     "plain.jsonl": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
     "replies.jsonl": "You are Sam, a friendly companion. Answer in one or two short sentences.",

@@ -7,11 +7,12 @@ import pytest
 from sweet_rl.warm_start.corpus import (
     CORPUS,
     CorpusError,
+    asides,
     conversations,
     passages,
     read_conversation,
 )
-from sweet_rl.warm_start.corpus_check import common_phrases, faults, main
+from sweet_rl.warm_start.corpus_check import common_phrases, faults, faults_of_aside, main
 
 GOOD = """topic: tea
 user: Ann Bo
@@ -83,6 +84,33 @@ def test_a_change_of_a_note_that_was_never_taken_is_a_fault(tmp_path: Path) -> N
     path = tmp_path / "talk.txt"
     path.write_text(GOOD.replace("note: Brother: Jo", "note: Brother: Al -> Brother: Jo"))
     assert any("isn't there: Brother: Al" in fault for fault in faults(read_conversation(path)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("assistant: agent", "assistant: Lorna Oduya", "not agent"),
+        ("assistant: {reply}\n", "", "needs an answer"),
+        ("? {question}", "? Was it {answer} or not", "it holds its answer"),
+        ("note: {note}", "note: Had soup for supper", "no note of what the user said"),
+    ],
+)
+def test_an_aside_that_breaks_its_rules_is_reported(
+    tmp_path: Path, old: str, new: str, why: str
+) -> None:
+    aside = asides()[0]
+    asked = aside.questions[0]
+    parts = {
+        "reply": aside.turns[1].text,
+        "note": aside.turns[0].notes[0],
+        "question": asked.text,
+        "answer": asked.answer,
+    }
+    text = (CORPUS / "asides" / f"{aside.name}.txt").read_text()
+    path = tmp_path / "aside.txt"
+    path.write_text(text.replace(old.format(**parts), new.format(**parts), 1))
+    assert list(faults_of_aside(aside)) == []
+    assert why in " ".join(faults_of_aside(read_conversation(path)))
 
 
 def test_the_data_card_says_where_the_corpus_is_from() -> None:

@@ -28,22 +28,22 @@ def test_a_mix_repeats_what_acts_samples_reading_and_keeps_the_tests(tmp_path: P
     contents = (
         [BIRTHDAY, chain("ask", "Rex")],
         [chain("remember"), chain("converse")],
-        [chain("read")] * 9_500 + [given_up] * 3_000,
+        [chain("read")] * 18_500 + [given_up] * 6_000,
     )
     for folder, chains in zip(folders, contents, strict=True):
         folder.mkdir()
         write_chains(folder / f"train-{folder.name}.jsonl.gz", chains)
     write_chains(folders[0] / "values.jsonl.gz", [BIRTHDAY])
     counts = mixing.mix(folders, tmp_path / "mix")
-    assert counts == {"all but reading": 4, "acting again": 1, "reading": 10_000, "other dates": 32}
+    assert counts == {"all but reading": 4, "acting again": 1, "reading": 20_000, "other dates": 32}
     mixed = list(read_chains(tmp_path / "mix" / "train.jsonl.gz"))
     assert Counter(lesson.kind for one in mixed for lesson in one.lessons) == {
         "ask": 34,
         "remember": 2,
         "converse": 1,
-        "read": 10_000,
+        "read": 20_000,
     }
-    assert sum(one == given_up for one in mixed) == 1_000
+    assert sum(one == given_up for one in mixed) == 2_000
     assert list(read_chains(tmp_path / "mix" / "values.jsonl.gz")) == [BIRTHDAY]
 
 

@@ -11,8 +11,14 @@ from memserver.settings import Settings
 from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.wiring.services import assemble
 from sweet_rl.warm_start.chains import read_chains
-from sweet_rl.warm_start.corpus import CorpusQuestion, Written, conversations, shelves
-from sweet_rl.warm_start.corpus_users import following, living, users
+from sweet_rl.warm_start.corpus import (
+    CorpusQuestion,
+    Written,
+    asides,
+    conversations,
+    shelves,
+)
+from sweet_rl.warm_start.corpus_users import confiding, following, living, recalling, users
 from sweet_rl.warm_start.intents import Consult, Converse, Past, Remember, Saying, User
 from sweet_rl.warm_start.reading import answer, lessons_of, small_model_prompts
 from sweet_rl.warm_start.small_talk import SmallTalk
@@ -182,6 +188,36 @@ async def test_before_an_eviction_what_has_no_note_is_saved(
     calls = await play(database, tmp_path / "a.jsonl.gz", living(talk, CHAT, Random(1)))
     tools = {tool for tool, _ in calls}
     assert {"working_context_append", "nothing_to_save", "send_message"} <= tools
+
+
+async def test_what_is_mentioned_in_passing_is_noted_and_answered_when_it_is_out_of_sight(
+    database: OneDatabase, tmp_path: Path
+) -> None:
+    aside = next(each for each in asides() if each.side == "train")
+    user = confiding(aside, CHAT, Random(1))
+    calls = await play(database, tmp_path / "a.jsonl.gz", user)
+    noted = {text for tool, text in calls if tool == "working_context_append"}
+    wanted = {note for turn in aside.turns for note in turn.notes if " -> " not in note}
+    assert wanted <= noted
+    asked = [each.intent for each in user.sayings if isinstance(each.intent, Remember)]
+    said = " ".join(text.lower() for tool, text in calls if tool == "send_message")
+    assert len(asked) >= 4
+    assert all(
+        each.question.answer.lower() in said for each in asked if each.question.kind == "fact"
+    )
+
+
+async def test_an_aside_without_notes_is_searched_for_after_small_talk(
+    database: OneDatabase, tmp_path: Path
+) -> None:
+    aside = next(each for each in asides() if each.side == "train")
+    user = recalling(aside, CHAT, Random(2))
+    assert len(user.past) >= len(aside.turns) + 12
+    calls = await play(database, tmp_path / "a.jsonl.gz", user)
+    asked = [each.text for each in user.sayings if isinstance(each.intent, Remember)]
+    searched = [text for tool, text in calls if tool == "recall_memory_search"]
+    assert set(searched) <= {*asked, "2"}
+    assert searched[0] == asked[0]
 
 
 def test_every_conversation_gives_users_of_every_kind() -> None:

@@ -12,9 +12,13 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import schemathesis
+from hypothesis import strategies as st
+
+from tests.support.agent_files import closed, with_messages
 
 THINGS = json.loads(Path(os.environ["THINGS"]).read_text(encoding="utf-8"))
-"""`used` and `deleted`: each with the `headers` of a key, and the `ids` by route."""
+"""`used`, `deleted` and `operator`: each with the `headers` of a key, and the `ids` by route."""
+OPERATORS = ("/v1/endpoint", "/v1/operations", "/v1/reports", "/v1/tenants")
 WITHIN = {"turn", "section", "position", "label"}
 """Parameters that name a thing only within another one."""
 USED = {
@@ -23,8 +27,11 @@ USED = {
     for name, value in ids.items()
     if name not in WITHIN
 }
-NAMES = {"section", "name", "turn", "tenant", "model", "response_id", "call_id"}
-"""Parameters that are no UUIDs."""
+NAMES = {
+    *("agent", "collection", "section", "name", "turn", "position"),
+    *("tenant", "model", "response_id", "call_id"),
+}
+"""Parameters that are no UUIDs, or not always."""
 KEY = "Idempotency-Key"
 """Made up, it is one of a few, and all but the first request of each would be refused as a conflict."""
 LONGEST_QUERY = 5000
@@ -36,18 +43,14 @@ EVERY = 4
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     """Put ids into the case."""
     route = f"{case.method.upper()} {case.operation.path}"
-    linked = _linked(case)
-    things = THINGS["deleted" if case.method.upper() == "DELETE" and not linked else "used"]
-    for name, value in things["headers"].items():
-        case.headers[name] = value
     made_up = json.dumps([case.path_parameters, case.query, str(case.body)], default=str)
     if sum(made_up.encode()) % EVERY == 0:
         return
     if KEY in case.headers:
         case.headers[KEY] = str(uuid4())
-    if linked:
+    if _linked(case):
         return
-    ids = things["ids"].get(route, {})
+    ids = THINGS[_use(case)]["ids"].get(route, {})
     for name, value in (case.path_parameters or {}).items():
         if name in ids and (name in NAMES or _is_id(value)):
             case.path_parameters[name] = ids[name]
@@ -57,10 +60,56 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
                 case.body[name] = ids[name]
 
 
+@schemathesis.auth(refresh_interval=None)
+class KeyOfTheTenant:
+    """A header of the command line would be the same for all cases."""
+
+    def get(self, case: Any, context: Any) -> dict[str, str]:
+        headers: dict[str, str] = THINGS[_use(case)]["headers"]
+        return headers
+
+    def set(self, case: Any, data: dict[str, str], context: Any) -> None:
+        case.headers.update(data)
+
+
+@schemathesis.hook
+def before_load_schema(context: Any, raw_schema: dict[str, Any]) -> None:
+    """Say otherwise what Schemathesis 4.32 can't check in an answer: tuples within `additionalProperties`."""
+    points = raw_schema["components"]["schemas"]["ReportContent"]["properties"]["curves"]
+    pair = points["additionalProperties"]["items"]
+    pair["items"], *_ = pair.pop("prefixItems")
+
+
 @schemathesis.hook
 def filter_query(context: Any, query: dict[str, Any] | None) -> bool:
     """Leave out what is no HTTP to uvicorn, which answers in its own words: a request line of 64 KiB."""
     return len(str(query)) < LONGEST_QUERY
+
+
+@st.composite
+def _agent_files(draw: st.DrawFn) -> bytes:
+    """Files of agents, of which some have a value that a record can't have there."""
+    values = with_messages(draw(st.integers(0, 12)), draw(st.integers(0, 3)))
+    values["agent.json"]["name"] = draw(st.text(max_size=20))
+    for _ in range(draw(st.integers(0, 2))):
+        part = values[draw(st.sampled_from(sorted(values)))]
+        if record := draw(st.sampled_from(part)) if isinstance(part, list) and part else part:
+            record[draw(st.sampled_from(sorted(record)))] = draw(ANYTHING)
+    return closed(values)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+schemathesis.openapi.media_type("application/zip", _agent_files())
+
+
+def _use(case: Any) -> str:
+    if case.method.upper() in {"GET", "POST"} and case.operation.path.startswith(OPERATORS):
+        return "operator"
+    return "deleted" if case.method.upper() == "DELETE" and not _linked(case) else "used"
 
 
 def _linked(case: Any) -> bool:

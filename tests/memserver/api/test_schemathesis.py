@@ -23,8 +23,8 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp
 
-from tests.memserver.api.furnished import furnish, model, names_for
-from tests.memserver.api.walk import operations
+from tests.memserver.api.furnished import Ids, furnish, model, names_for
+from tests.memserver.api.walk import Json, operations
 from tests.support.mcp_demo import HERE
 from tests.support.nightly import times
 from tests.support.server import OneDatabase, serving
@@ -47,6 +47,21 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 GENERATED = re.compile(r"^\s+(\d[\d,]*) generated", re.MULTILINE)
 
 
+def names_by_route(document: Json, ids: Ids) -> dict[str, Ids]:
+    """An agent is deleted that nothing else is deleted of."""
+    names = {each.name: names_for(each, ids) for each in operations(document)}
+    names["DELETE /v1/agents/{agent}"]["agent"] = ids["cancelled_agent_id"]
+    return names
+
+
+def write_report(folder: Path) -> Path:
+    run = folder / "monday"
+    run.mkdir(parents=True)
+    (run / "manifest.json").write_text('{"task": "locomo"}', encoding="utf-8")
+    (run / "results.json").write_text('{"systems": {}}', encoding="utf-8")
+    return run
+
+
 @asynccontextmanager
 async def listening(app: ASGIApp) -> AsyncIterator[str]:
     """The app on a port, in this loop; its address."""
@@ -64,9 +79,7 @@ async def listening(app: ASGIApp) -> AsyncIterator[str]:
         listener.close()
 
 
-async def send_part(
-    url: str, key: str, things: Path, seed: int, part: str
-) -> tuple[int, int | None]:
+async def send_part(url: str, things: Path, seed: int, part: str) -> tuple[int, int | None]:
     """Send a part's cases; how many there were, and how Schemathesis ended."""
     log = things.with_name(f"seed_{seed}.txt")
     with log.open("wb") as output:
@@ -74,8 +87,7 @@ async def send_part(
             *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(CONFIG)),
             *("run", f"{url}/openapi.json"),
             *(*part.split(), "--continue-on-failure", "--seed", str(seed), "--no-color"),
-            *("--request-timeout", "120", "--header", f"Authorization: {key}"),
-            *("--output-sanitize", "false"),
+            *("--request-timeout", "120", "--output-sanitize", "false"),
             stdout=output,
             stderr=output,
             cwd=things.parent,
@@ -100,24 +112,26 @@ async def test_every_route_answers_as_it_is_documented(
     database: OneDatabase, mcp_url: str, tmp_path: Path
 ) -> None:
     sent, failed = 0, []
+    report = write_report(tmp_path / "results")
+    settings = {"tool_networks": HERE, "results_dir": report.parent, "rate_limit": 0}
     async with (
-        serving(database, model(), tool_networks=HERE, jobs_at_once=1, rate_limit=0) as server,
+        serving(database, model(), jobs_at_once=1, **settings) as server,
         listening(server.app) as url,
     ):
         await server.operate()
         document = (await server.http.get("/openapi.json")).json()
         for seed, part in zip(count(int(SEED or 1)), PARTS, strict=False):
             things = {}
-            for use in ("used", "deleted"):
+            for use in ("deleted", "used"):
                 headers, ids = await furnish(server, f"{use}-{seed}", mcp_url, run_jobs=False)
-                things[use] = {
-                    "headers": headers,
-                    "ids": {each.name: names_for(each, ids) for each in operations(document)},
-                }
+                things[use] = {"headers": headers, "ids": names_by_route(document, ids)}
+            things["operator"] = {
+                "headers": {"Authorization": server.http.headers["Authorization"]},
+                "ids": names_by_route(document, {**ids, "name": report.name}),
+            }
             file = tmp_path / "things.json"
             file.write_text(json.dumps(things), encoding="utf-8")
-            key = things["used"]["headers"]["Authorization"]
-            cases, ended = await send_part(url, key, file, seed, part)
+            cases, ended = await send_part(url, file, seed, part)
             sent += cases
             failed += [seed] if ended else []
             sys.stdout.write(f"Seed {seed}: {cases} by {part}, {sent} so far; ended: {ended}.\n")
