@@ -15,10 +15,12 @@ import argparse
 import json
 import os
 import statistics
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
@@ -49,10 +51,12 @@ from tests.support.servers import (
     scripted_model,
     settings_for,
     temporary_folder,
+    wait_for,
 )
 
 SETUPS = {"1 worker": (1, 1), "2 workers": (1, 2), "2 hosts": (2, 1)}
 """Hosts, and workers of each."""
+START_SECONDS, IDLE_SECONDS = 60, 2
 QUEUE_TURNS = 10
 """In each agent's queue before a block; each adds up to TURNS_EACH."""
 WARM_UP_SECONDS, WARM_UP_A_CLIENT = 2.0, 0.02
@@ -220,6 +224,13 @@ def _execute(database: str, statement: str) -> None:
         connection.execute(statement.encode())
 
 
+def is_idle(server: ServerProcess) -> bool:
+    """Whether all its workers have started: one answers while others still do, each with 2 s of CPU."""
+    before = server.cpu_seconds()
+    time.sleep(IDLE_SECONDS)
+    return server.cpu_seconds() - before < IDLE_SECONDS / 20
+
+
 @contextmanager
 def serving(on: Bench, setup: str) -> Iterator[list[ServerProcess]]:
     """The hosts of a setup, warm."""
@@ -231,6 +242,8 @@ def serving(on: Bench, setup: str) -> Iterator[list[ServerProcess]]:
             settings = {**on.settings, "home": home}
             made = memserver(on.folder, settings, "--workers", str(workers))
             servers.append(stack.enter_context(made))
+            if not wait_for(partial(is_idle, servers[-1]), START_SECONDS):
+                raise RuntimeError("The server is still busy, though nobody asks it.")
         on.measure(servers, clients=2 * hosts * workers, seconds=1)
         yield servers
 

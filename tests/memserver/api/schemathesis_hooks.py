@@ -7,9 +7,10 @@ of requests what an earlier one made is used, and deleted, by the later ones.
 
 import json
 import os
+from itertools import count
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import schemathesis
 from hypothesis import strategies as st
@@ -33,7 +34,8 @@ NAMES = {
 }
 """Parameters that are no UUIDs, or not always."""
 KEY = "Idempotency-Key"
-"""Made up, it is one of a few, and all but the first request of each would be refused as a conflict."""
+NUMBERS = count(1)
+taken: set[tuple[str, str]] = set()
 LONGEST_QUERY = 5000
 EVERY = 4
 """Of so many cases one keeps what was made up."""
@@ -44,11 +46,8 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     """Put ids into the case."""
     route = f"{case.method.upper()} {case.operation.path}"
     made_up = json.dumps([case.path_parameters, case.query, str(case.body)], default=str)
-    if sum(made_up.encode()) % EVERY == 0:
-        return
-    if KEY in case.headers:
-        case.headers[KEY] = str(uuid4())
-    if _linked(case):
+    _keep_from_conflicts(case, route)
+    if sum(made_up.encode()) % EVERY == 0 or _linked(case):
         return
     ids = THINGS[_use(case)]["ids"].get(route, {})
     for name, value in (case.path_parameters or {}).items():
@@ -106,8 +105,23 @@ ANYTHING = st.recursive(
 schemathesis.openapi.media_type("application/zip", _agent_files())
 
 
+def _keep_from_conflicts(case: Any, route: str) -> None:
+    if KEY in case.headers:
+        case.headers[KEY] = _fresh(route, case.headers[KEY])
+    if case.method.upper() == "POST" and isinstance(case.body, dict) and "name" in case.body:
+        case.body = {**case.body, "name": _fresh(f"name of {route}", case.body["name"])}
+
+
+def _fresh(of: str, value: Any) -> Any:
+    """The value, or another one: few are made up, and all but the first request of each would be a conflict."""
+    if isinstance(value, str) and (of, value) in taken:
+        return f"{value}{next(NUMBERS)}"
+    taken.add((of, str(value)))
+    return value
+
+
 def _use(case: Any) -> str:
-    if case.method.upper() in {"GET", "POST"} and case.operation.path.startswith(OPERATORS):
+    if case.operation.path.startswith(OPERATORS):
         return "operator"
     return "deleted" if case.method.upper() == "DELETE" and not _linked(case) else "used"
 
