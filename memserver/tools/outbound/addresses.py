@@ -5,6 +5,7 @@ that is connected to: so neither a redirect nor a second answer of the DNS gets 
 """
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -12,11 +13,14 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from memserver.errors import InvalidInput
+from memserver.text import snippet
 
 Networks = Sequence[IPv4Network | IPv6Network]
 Address = IPv4Address | IPv6Address
 AddrInfo = tuple[int, int, int, str, Any]
 
+_NAME = re.compile(r"(?=.{1,253}$)[\w-]{1,63}(\.[\w-]{1,63})*", re.ASCII)
+"""Of a host, as DNS takes it; containers' names have underscores."""
 _NAT64 = ip_network("64:ff9b::/96")
 _SETTING = "MEMSERVER_TOOL_NETWORKS names networks that are allowed all the same."
 
@@ -40,7 +44,7 @@ def check_url(url: str, allowed: Networks) -> None:
     """Refuse a URL at once that can't be one that we connect to; names are checked when they are used.
 
     Raises:
-        InvalidInput: it is no http URL, it holds a password, or its host is an address that is refused.
+        InvalidInput: it is no http URL, it holds a password, or its host is no name or an address that is refused.
     """
     try:
         parts = urlsplit(url)
@@ -51,6 +55,8 @@ def check_url(url: str, allowed: Networks) -> None:
         raise InvalidInput("url: it must be one of http or https, with a host.")
     if parts.username is not None or parts.password is not None:
         raise InvalidInput("url: it must hold no user or password.")
+    if ":" not in host and not _is_name(host):
+        raise InvalidInput(f"url: {snippet(host, 80)} is no name of a host, and no address.")
     literal = "127.0.0.1" if host == "localhost" or host.endswith(".localhost") else host
     try:
         fine = is_allowed(literal, allowed)
@@ -58,6 +64,13 @@ def check_url(url: str, allowed: Networks) -> None:
         return  # a name
     if not fine:
         raise InvalidInput(f"url: {host} is not an address of the public internet.", hint=_SETTING)
+
+
+def _is_name(host: str) -> bool:
+    try:
+        return _NAME.fullmatch(host.removesuffix(".").encode("idna").decode()) is not None
+    except UnicodeError:
+        return False
 
 
 def guard_sockets(allowed: Networks) -> Callable[[AddrInfo], socket.socket]:
@@ -84,7 +97,10 @@ async def resolve(host: str, port: int, allowed: Networks) -> list[str]:
         OSError: it can't be resolved.
     """
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as error:  # a redirect's host that is no name
+        raise socket.gaierror(f"{host} is no name of a host") from error
     fine = [str(info[4][0]) for info in found if is_allowed(str(info[4][0]), allowed)]
     if not fine:
         raise AddressRefused

@@ -245,6 +245,7 @@ async def test_a_server_at_a_private_address_or_none_is_refused(database: OneDat
         Response(b"<html>", media_type="text/html"),
         Response(status_code=500),
         Response(status_code=307, headers={"Location": "http://169.254.169.254/mcp"}),
+        Response(status_code=307, headers={"Location": "http://a..b/mcp"}),
     ],
 )
 async def test_what_speaks_no_mcp_is_refused(

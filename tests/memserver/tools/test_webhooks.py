@@ -373,6 +373,24 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    "host", ["..", ".", "a..b", f"{'a' * 64}.example", "a b", "a%20b", "<>", "a|b", "\u00b2" * 64]
+)
+async def test_a_host_that_is_no_name_can_not_be_registered(
+    database: OneDatabase, host: str
+) -> None:
+    url = f"http://{host}/hook"
+    new = {
+        "tools": {**WEBHOOK, "url": url},
+        "mcp-servers": {"name": "odd", "url": url},
+        "webhooks": {"url": url, "events": ["turn.ended"]},
+    }
+    async with serving(database, ScriptedModel()) as server:
+        answers = [await server.http.post(f"/v1/{what}", json=body) for what, body in new.items()]
+    assert [answer.status_code for answer in answers] == [422, 422, 422]
+    assert all("is no name of a host" in answer.json()["error"]["message"] for answer in answers)
+
+
 async def test_a_bad_tool_is_refused_when_it_is_registered(database: OneDatabase) -> None:
     async with serving(database, ScriptedModel()) as server:
         for change, reason in BAD:
