@@ -147,8 +147,7 @@ class Trajectories(Preference):
 
     every_success: bool = False
     most: PositiveInt | None = None  # pairs to learn from, drawn from all
-    # learn a task's pairs one after another: plays that several have are computed once for each part of a batch
-    by_task: bool = False
+    by_task: bool = False  # a task's pairs together: plays that several have are computed once
 
 
 class Critic(Trajectories):
@@ -271,8 +270,7 @@ class Recipe(_Part):
     candidates: CandidatesPart = CandidatesPart()
     rank: Rank = Rank()
     actor: Actor = Actor()
-    # rejection fine-tuning that may also draw what SWEET-RL draws as candidates
-    rft_matched: Training | None = None
+    rft_matched: Training | None = None  # it may also draw what SWEET-RL draws as candidates
     evaluate: Evaluate = Evaluate()
     gate: Gate | None = None
     grid: Grid | None = None
@@ -343,7 +341,7 @@ def _changed(part: P, changes: JsonObject, place: str) -> P:
     try:
         return part.model_validate(part.model_dump() | changes)
     except ValidationError as error:
-        raise ValueError(f"{place}: {_told(error)}") from error
+        raise ValueError(f"{place}: {_reasons(error)}") from error
 
 
 def shipped_recipes() -> Path:
@@ -375,7 +373,7 @@ def load_recipe(path: Path, changes: Mapping[str, str] | None = None) -> Recipe:
         return Recipe.model_validate_json(json.dumps(found))
     except (ValidationError, TypeError) as error:
         raise InvalidInput(
-            f"{path}: {_told(error)}", hint="sweet_rl/README.md has all keys."
+            f"{path}: {_reasons(error)}", hint="sweet_rl/README.md has all keys."
         ) from error
 
 
@@ -393,7 +391,7 @@ def _set(found: dict[str, Any], name: str, value: str) -> None:
         raise InvalidInput(f"--set {name}: {value!r} is no YAML.") from error
 
 
-def _told(error: ValidationError | TypeError) -> str:
+def _reasons(error: ValidationError | TypeError) -> str:
     if isinstance(error, TypeError):
         return str(error)
     return "; ".join(
