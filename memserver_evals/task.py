@@ -92,7 +92,7 @@ class Material:
     sessions: tuple[Session, ...] = ()  # oldest first, with their real times
     # documents to be looked up; a memory puts them into archival storage
     library: Library | None = None
-    instructions: str = ""  # what the task asks of whoever answers (the form of the answer, say)
+    instructions: str = ""  # what the task asks of its systems (the form of the answer, say)
     persona: str = ""  # who the system is, where the task says so
     human: str = ""  # what is known of the other side from the start
     # for systems that put retrieved documents into the prompt: how many. None leaves it to the

@@ -1,7 +1,7 @@
 """A time limit, and files of records that are made piece by piece: what is done is kept, and the next call resumes.
 
 Records go to a file beside the final one, in whatever order they come. When all are there they are put in
-order and the final file appears at once, so that whoever sees it sees all of it.
+order and the final file appears at once, so that a reader sees all of it.
 """
 
 import math

@@ -26,7 +26,7 @@ def closed_by(record: CallRecord) -> tuple[Literal["done", "failed"], str]:
 
 
 def abandoned() -> TurnAbandoned:
-    """What becomes of a turn that kills whoever runs it."""
+    """What becomes of a turn that kills the process that runs it."""
     return TurnAbandoned(
         "The turn was given up: each time that it was tried, the server's process ended.",
         hint="The agent can be used on. The log says what the turn was doing.",

@@ -121,7 +121,7 @@ class Worker:
     def stop(self, agent_id: UUID, turn: int = 0) -> None:
         """Cut off the run of a turn, or of any if it is 0, if it is here: what it is to write is refused by now.
 
-        Whoever waits for a turn of the agent looks how it stands.
+        All that wait for a turn of the agent look how it stands.
         """
         running = self._running.get(agent_id)
         if running is not None and turn in (0, running):

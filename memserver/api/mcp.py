@@ -1,4 +1,4 @@
-"""The memories as an MCP server over streamable HTTP, at /mcp, for whoever has an API key.
+"""The memories as an MCP server over streamable HTTP, at /mcp, for clients with an API key.
 
 Owns when the SDK is loaded, and who asks. `access` has let the request in; the tools are `memserver.api.mcp_server`'s.
 No session is kept, so that any of several worker processes answers any request.

@@ -1,7 +1,7 @@
 """memserver as an MCP server, so that another agent can use the memories of ours.
 
 Owns the tools that it offers and how an agent is named in them. Leaves the memories to
-`memserver.tools.agent_memory`, the protocol to the SDK, and who asks to whoever serves it.
+`memserver.tools.agent_memory`, the protocol to the SDK, and who asks to its caller.
 """
 
 from collections.abc import Awaitable, Callable

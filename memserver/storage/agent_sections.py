@@ -1,6 +1,6 @@
 """Which sections an agent has, under which names and in which order.
 
-Whoever changes that holds the lock of the agent's state, and before it that of the section.
+A change of that holds the lock of the agent's state, and before it that of the section.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Collections of passages: an agent's own and shared ones, and which agents read them.
 
 A collection belongs to the embedding model that its vectors are of. `vectors_table` says where they lie, and
-whoever writes passages holds the collection's row, so that its counter and that place stay right.
+a writer of passages holds the collection's row, so that its counter and that place stay right.
 """
 
 from collections.abc import Mapping
@@ -125,7 +125,7 @@ async def update(tx: Transaction, collection_id: UUID, changes: Mapping[str, Any
 async def lock_own_of(tx: Transaction, agent_id: UUID) -> None:
     """Lock an agent's own collection, if there is the agent.
 
-    Whoever writes to both locks the collection first and the agent's state after it.
+    A writer of both locks the collection first and the agent's state after it.
     """
     await tx.execute(
         """SELECT 1 FROM collections c JOIN agents a ON a.collection_id = c.id

@@ -2,7 +2,7 @@
 
 A write of passages and the count of those that are done are one transaction, which goes through only if
 the document stands as the writer last saw it. So a document that was cancelled, deleted or taken over by
-another process gets nothing more from one that has not heard of it. Whoever writes holds the collection's
+another process gets nothing more from one that has not heard of it. A writer holds the collection's
 row before the document's.
 """
 

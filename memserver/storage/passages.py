@@ -92,7 +92,7 @@ async def insert(
     """Store passages with their vectors, which are of `model`; a thousand at a time is a good number.
 
     The transaction holds the collection's row to its end. Without `next_model`, that of the passages'
-    next_embedding, whoever re-embeds the collection catches up.
+    next_embedding, the job that re-embeds the collection catches up.
 
     Returns those that were stored, and counted, now: one whose id is there already is left out.
     """

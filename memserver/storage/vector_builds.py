@@ -1,7 +1,7 @@
 """Vectors built beside those that serve: of another model, or for a collection that has grown large.
 
 A build is filled in the order of the passages' ids, indexed, caught up with what came in meanwhile, and
-switched to. All of its progress is in its row, so whoever takes it up continues where it stood; two at once
+switched to. All of its progress is in its row, so the job that takes it up continues where it stood; two at once
 do no harm. Deleting or changing a passage takes its vector from the build, too. Leaves embedding to
 `memory.reembedding`.
 """

@@ -1,4 +1,4 @@
-"""Tells webhooks of events, by jobs, signed by the Standard Webhooks specification."""
+"""Reports events to webhooks, by jobs, signed by the Standard Webhooks specification."""
 
 import asyncio
 import json

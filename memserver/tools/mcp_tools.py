@@ -130,7 +130,7 @@ class McpConnections:
             finally:
                 await connection.close()
         except BadAnswer as error:
-            raise McpServerError(error.message, hint="Ask whoever runs it.") from error
+            raise McpServerError(error.message, hint="Ask its operator.") from error
         except ToolError as error:
             raise InvalidInput(error.message, hint="Is its URL that of an MCP endpoint?") from error
         return await asyncio.to_thread(listing, server.name, found, server.timeout)

@@ -177,7 +177,7 @@ def read_lines(path: Path, parse: Callable[[str], T]) -> list[T]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file at once: whoever reads it sees the old one or the new one, also after a kill."""
+    """Write a file at once: a reader sees the old one or the new one, also after a kill."""
     new = path.with_name(f".{path.name}.new")
     with new.open("wb") as file:
         file.write(text.encode())

@@ -10,7 +10,7 @@ from typing import Any
 from memserver.errors import SetupError, install_extra
 
 ANSWER_WORDS = 15
-"""So many words of an answer count, unless a task says otherwise: whoever pastes all they found is right too easily."""
+"""So many words of an answer count, unless a task says otherwise: pasting all that was found is right too easily."""
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -82,7 +82,7 @@ ENTRY = TaskEntry(
     ),
     options={
         "file": "your file: a path, or hf:OWNER/REPO/FILE",
-        "instructions": "what is asked of whoever answers",
+        "instructions": "what is asked of the systems",
         **WORDS_OPTION,
     },
 )

@@ -13,7 +13,7 @@ from sweet_rl.trajectories import Messages
 
 @dataclass(frozen=True, slots=True)
 class EndpointSampler:
-    client: EndpointClient  # of the endpoint; whoever made it closes it
+    client: EndpointClient  # of the endpoint; its maker closes it
     model: str  # its name there; each version of an adapter has a name of its own
     seeded: bool = True  # send seeds. vLLM draws faster without, and then no two runs are alike.
 

@@ -78,7 +78,7 @@ class TransformersSampler:
             torch.cuda.empty_cache()
 
     async def _work(self) -> None:
-        await asyncio.sleep(0)  # whoever else is about to ask comes along
+        await asyncio.sleep(0)  # others that are about to ask come along
         while self._waiting:
             batch = self._next_batch()
             running = asyncio.ensure_future(asyncio.to_thread(self._generate, batch))

@@ -1,7 +1,7 @@
 """Who may ask for what, decided before a route is looked for and a body is read.
 
 Every path needs an API key but those in OPEN, so that a route that is added later can't forget to ask for
-one. The scope follows from path and method. While there are no keys, the server belongs to whoever is on its
+one. The scope follows from path and method. While there are no keys, the server belongs to anybody on its
 machine, and to nobody else: not to a web page either that is open there.
 """
 

@@ -54,7 +54,7 @@ class CachedTokens(BaseModel):
 
 
 class ReasoningTokens(BaseModel):
-    """Of the output's tokens; endpoints don't tell them apart."""
+    """Of the output's tokens; endpoints don't count them apart."""
 
     reasoning_tokens: int = 0
 

@@ -133,7 +133,7 @@ def choose_place(root: Path, account: Account | None, system_home: Path) -> Path
             f"The account that owns {root / 'data'} can't reach it.",
             hint="One of the directories above lost its search permission (chmod o+x); give it back.",
         )
-    # A fresh name each time: whoever deletes the home to begin again must not meet the old database.
+    # A fresh name each time: a home that is deleted and made again must not meet the old database.
     name = hashlib.sha256(os.fsencode(root)).hexdigest()[:8] + "-" + secrets.token_hex(4)
     place = system_home / name
     make_traversable(system_home)

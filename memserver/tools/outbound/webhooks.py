@@ -27,7 +27,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
 _MOST_REDIRECTS = 3
 _MOST_BYTES = 1_000_000
 """Of an answer; what is beyond is not read."""
-_TOLD = 500
+_SHOWN = 500
 _AGAIN = frozenset({408, 429})
 _GONE = 410
 _KEPT_METHOD = frozenset({307, 308})
@@ -164,7 +164,7 @@ def _text(answer: _Answer) -> str:
 def _failure(answer: _Answer) -> str:
     if 300 <= answer.status < 400:
         return f"The webhook answered {answer.status}, a redirect that does not keep the POST."
-    said = answer.content[:_TOLD].decode(errors="replace").strip()
+    said = answer.content[:_SHOWN].decode(errors="replace").strip()
     return f"The webhook answered {answer.status}{f': {said}' if said else '.'}"
 
 
