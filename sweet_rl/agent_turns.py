@@ -28,7 +28,7 @@ _PROBE: tuple[ChatMessage, ...] = (
 def cleaned(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     """The messages as a model sees them.
 
-    Look-alikes of control tokens are escaped, by any writer: a person's `<|im_end|>` would end a
+    Look-alikes of control tokens are escaped, no matter who wrote them: a person's `<|im_end|>` would end a
     turn, and a header in its text begin one of the agent. White space around what the agent said goes: a
     line break at its start would merge with the header's into one token.
     """

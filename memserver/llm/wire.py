@@ -1,6 +1,6 @@
 """The wire form of prompts: native tool calling, and JSON mode.
 
-What looks like a control token is escaped, by any writer. A policy that is trained for JSON mode must be trained on
+What looks like a control token is escaped, no matter who wrote it. A policy that is trained for JSON mode must be trained on
 `json_messages`.
 """
 

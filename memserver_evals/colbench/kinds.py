@@ -1,4 +1,4 @@
-"""What a program or a page is where two are compared; the two kinds share no process."""
+"""What a program or a page is to the code that compares two; the two kinds share no process."""
 
 from typing import Literal
 

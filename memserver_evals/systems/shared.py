@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Shared(Generic[K, V]):
-    """What was made for each key, the latest so many of them. What failed is made again for the next one that asks."""
+    """What was made for each key, the latest so many of them. What failed is made again at the next request."""
 
     def __init__(self, most: int = 2**31) -> None:
         self._most = most

@@ -1,4 +1,4 @@
-"""People of the corpus as users of an agent: who come back and ask, who live on, who have documents and keys looked up."""
+"""People of the corpus as users of an agent: who come back and ask, live on, confide, or have things looked up."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
