@@ -34,7 +34,9 @@ def model() -> ScriptedModel:
             sends = next((each for each in tools if each.name == "send_message"), None)
             if sends is None:  # a rule wants another tool first
                 needed = tools[0].parameters.get("required", ())
-                return Call(tools[0].name, dict.fromkeys(needed, "x"))
+                known = tools[0].parameters.get("properties", {})
+                values = {name: known[name].get("enum", ["x"])[0] for name in needed}
+                return Call(tools[0].name, values)
             if sends.parameters["properties"]["message"]["type"] == "object":
                 return Call("send_message", {"message": {}})
             return say("hello")
