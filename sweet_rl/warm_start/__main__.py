@@ -32,7 +32,7 @@ from sweet_rl.warm_start.corpus_users import users
 from sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Holdout
 from sweet_rl.warm_start.reading import lessons_of, lessons_of_passages, small_model_prompts
 from sweet_rl.warm_start.report import draw, table
-from sweet_rl.warm_start.small_talk import PLAIN, SHORT, ask, load_replies, on_topic, settle
+from sweet_rl.warm_start.small_talk import PLAIN, SHORT, ask, on_topic, settle, small_talk
 from sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
 
 app = typer.Typer(
@@ -150,7 +150,7 @@ async def _people(
         for side, (name, talks) in product(sides, written.items()):
             random = Random(f"{seed} {side} {number} {name}")
             found = [talk for talk in talks if talk.side == side]
-            chat = [talk for talk in load_replies() if talk.held_out == (side != "train")]
+            chat = small_talk(held_out=side != "train")
             books, times = shelves(side) if name == "people" else [], 1
             if side == "train":
                 name, times = f"train-{name}-{number}", each
@@ -168,7 +168,7 @@ async def _record(folder: Path, tokenizer: Path, counts: dict[str, int], seed: i
     sides: dict[str, Holdout] = {"train": TRAINING, **HELD_OUT}
     async with _recorder(tokenizer) as recorder:
         for name, count in counts.items():
-            talk = [each for each in load_replies() if each.held_out == (name != "train")]
+            talk = small_talk(held_out=name != "train")
             path = folder / f"{name}.jsonl.gz"
             written = await recorder.record_made_up(path, sides[name], talk, count=count, seed=seed)
             typer.echo(f"{path}: {written} chains of {count} conversations")

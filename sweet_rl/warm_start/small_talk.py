@@ -79,6 +79,16 @@ def load_replies(manner: "Manner | None" = None) -> list[SmallTalk]:
     return _read((manner or SHORT).kept)
 
 
+def load_chatter() -> list[SmallTalk]:
+    """What people say in their own words that is worth no note, often looking as if it were; with written answers."""
+    return _read(DATA / "chatter.jsonl")
+
+
+def small_talk(*, held_out: bool) -> list[SmallTalk]:
+    """All that calls for no memory: for training, or for its tests."""
+    return [each for each in (*load_replies(), *load_chatter()) if each.held_out == held_out]
+
+
 async def ask(endpoint: Endpoint, model: str, manner: Manner, *, at_once: int = 32) -> None:
     """Have the model answer every sentence that it was not asked before, whatever became of the answer.
 

@@ -1,5 +1,6 @@
 """The untrained model's answers: asked once, chosen once, however often and wherever a run broke off."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,10 +13,12 @@ from memserver.testing.hashing_embedder import HashingEmbedder
 from memserver.testing.scripted_server import create_scripted_app
 from sweet_rl.warm_start import small_talk
 from sweet_rl.warm_start.small_talk import (
+    LONGEST_REPLY,
     PLAIN,
     SHORT,
     SmallTalk,
     ask,
+    load_chatter,
     load_replies,
     on_topic,
     sentences,
@@ -118,3 +121,21 @@ def test_of_every_sentence_of_ours_it_is_known_what_became_of_it(manner: small_t
     dropped = manner.dropped.read_text(encoding="utf-8").splitlines()
     asked = [text for text, _ in sentences()[:: manner.every]]
     assert sorted([*kept, *dropped]) == sorted(asked)
+
+
+def test_chatter_is_in_words_of_its_own_and_some_of_it_is_held_out() -> None:
+    chatter = load_chatter()
+    assert len(chatter) > 900
+    assert 0.05 < sum(each.held_out for each in chatter) / len(chatter) < 0.25
+    assert len({each.text.lower() for each in chatter}) == len(chatter)
+    assert max(Counter(" ".join(each.text.split()[:4]).lower() for each in chatter).values()) <= 3
+    assert all(3 <= len(each.reply) <= LONGEST_REPLY for each in chatter)
+
+
+@pytest.mark.parametrize("held_out", [True, False])
+def test_small_talk_for_tests_is_none_that_is_learnt(held_out: bool) -> None:
+    found = small_talk.small_talk(held_out=held_out)
+    assert {each.held_out for each in found} == {held_out}
+    assert not {each.text for each in found} & {
+        each.text for each in small_talk.small_talk(held_out=not held_out)
+    }
