@@ -16,6 +16,7 @@ from sweet_rl.warm_start.reading import (
     LONGEST_SAID,
     answer,
     not_found,
+    noted,
     quote,
 )
 
@@ -70,7 +71,7 @@ def remember(intent: Remember, prompt: Sequence[PromptMessage], random: Random) 
         "",
     )
     if known:
-        yield say(f'{question.answer[:1].upper()}{question.answer[1:]}. I noted: "{known}"')
+        yield say(noted(question, known))
         return
     reply = answer(question, intent.speaker)
     if question.evidence and in_sight(question, prompt[-RECENT:]):

@@ -38,7 +38,7 @@ TransformersModel = Any
 TransformersTokenizer = Any
 BATCH = 96
 LONGEST_TURN = 120
-TESTS = ("values", "wordings", "kinds", "people", "asides", "reading")
+TESTS = ("values", "wordings", "kinds", "people", "asides", "reading", "noted")
 PLAIN_CHATS = {
     "plain.jsonl": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
     "replies.jsonl": "You are Sam, a friendly companion. Answer in one or two short sentences.",
@@ -215,7 +215,11 @@ def train(model_path: Path, traces: Path, out: Path, recipe: WarmStartRecipe) ->
         "loss": round(sum(loss for _, loss in fitted.losses) / len(fitted.losses), 4),
         "losses": fitted.losses,
         "divergences": learning.divergences[9::10],
-        "recipe": {"batch": recipe.batch, "rate": recipe.rate, "rank": recipe.rank},
+        "recipe": {
+            "batch": recipe.batch,
+            "rate": recipe.rate,
+            "rank": model.peft_config[adapters.TRAINED].r,
+        },
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
     }
 
