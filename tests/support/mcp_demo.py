@@ -31,8 +31,10 @@ def add(a: int, b: int = 1) -> int:
 
 @demo.tool(structured_output=False)
 def die() -> str:
-    """End the server."""
-    os._exit(3)
+    """End the server, if that is a process of its own."""
+    if __name__ == "__main__":
+        os._exit(3)
+    raise ValueError("The tests run in this process.")
 
 
 @demo.tool()
