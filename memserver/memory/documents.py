@@ -290,15 +290,17 @@ class _Source:
         self._text = read.content
         self._spans = [Span(start, end) for start, end in read.chunks]
         self._sections = SectionIndex([TextSection.from_json(section) for section in read.sections])
-        self._orders: dict[int, list[int]] = {}
+        self._order: tuple[int, list[int]] = (-1, [])  # of the batch that begins there
 
     async def by_length(self, embedder: Embedder, first: int) -> list[int]:
         """A batch's places by the tokens of their texts. For the next one it is found while the embedder works."""
-        if first not in self._orders:
+        known, order = self._order
+        if known != first:
             texts = self.texts(first)
             tokens = await embedder.count_tokens(texts) if texts else []
-            self._orders[first] = sorted(range(len(tokens)), key=tokens.__getitem__)
-        return self._orders[first]
+            order = sorted(range(len(tokens)), key=tokens.__getitem__)
+            self._order = (first, order)
+        return order
 
     def texts(self, first: int) -> list[str]:
         return [self._text_of(span) for span in self._spans[first : first + BATCH]]
