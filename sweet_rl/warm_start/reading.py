@@ -234,7 +234,7 @@ def _searched(
     archival = bool(lines) and not lines[0].speaker
     tool = "archival_memory_search" if archival else "recall_memory_search"
     size = max(1, -(-len(lines) // 2) if further else len(lines))
-    total = len(lines) * random.randint(1, 9)
+    total = len(lines) * random.randint(1, 9) if size < len(lines) or not further else len(lines)
     for number, start in enumerate(range(0, max(1, len(lines)), size), 1):
         page = {} if number == 1 else {"page": number}
         query = {"query": question.text[:LONGEST_QUERY], **page, "request_heartbeat": True}
