@@ -18,6 +18,16 @@ IGNORED = -100
 TALK = "chat"
 """The kind of turn that answers small talk."""
 TALK_LEARNT_WHOLE = 4
+TESTS = {
+    "values": "new values",
+    "wordings": "and wordings",
+    "kinds": "and kinds",
+    "people": "new people",
+    "asides": "asides of new people",
+    "reading": "reading",
+    "noted": "answers from notes",
+}
+"""What is held out of a training: the names of its files, and what a report calls them."""
 _SAID = '"message": "'
 
 

@@ -6,16 +6,9 @@ from typing import Any
 from rich.table import Table
 
 from memserver_evals.report.style import COLOURS, as_png, make_figure
+from sweet_rl.warm_start.chains import TESTS
 
 Figures = dict[str, Any]
-TESTS = {
-    "values": "new values",
-    "wordings": "and wordings",
-    "kinds": "and kinds",
-    "people": "new people",
-    "asides": "asides of new people",
-    "reading": "reading",
-}
 
 
 def table(figures: Figures) -> Table:

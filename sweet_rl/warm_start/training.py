@@ -23,6 +23,7 @@ from transformers import AutoTokenizer
 from sweet_rl import adapters
 from sweet_rl.warm_start.chains import (
     IGNORED,
+    TESTS,
     Chain,
     Lesson,
     chatml,
@@ -38,7 +39,6 @@ TransformersModel = Any
 TransformersTokenizer = Any
 BATCH = 96
 LONGEST_TURN = 120
-TESTS = ("values", "wordings", "kinds", "people", "asides", "reading", "noted")
 PLAIN_CHATS = {
     "plain.jsonl": "You are a helpful AI assistant named SmolLM, trained by Hugging Face",
     "replies.jsonl": "You are Sam, a friendly companion. Answer in one or two short sentences.",
