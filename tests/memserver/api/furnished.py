@@ -35,8 +35,7 @@ def model() -> ScriptedModel:
             if sends is None:  # a rule wants another tool first
                 needed = tools[0].parameters.get("required", ())
                 known = tools[0].parameters.get("properties", {})
-                values = {name: known[name].get("enum", ["x"])[0] for name in needed}
-                return Call(tools[0].name, values)
+                return Call(tools[0].name, {name: _value(known.get(name)) for name in needed})
             if sends.parameters["properties"]["message"]["type"] == "object":
                 return Call("send_message", {"message": {}})
             return say("hello")
@@ -44,6 +43,11 @@ def model() -> ScriptedModel:
         return Call(asked[1], append if asked[1] == APPEND else {})
 
     return ScriptedModel(step)
+
+
+def _value(schema: object) -> object:
+    """What a parameter takes; a made-up tool may say nothing of one that it needs."""
+    return schema["enum"][0] if isinstance(schema, dict) and schema.get("enum") else "x"
 
 
 async def furnish(
