@@ -25,6 +25,7 @@ from memserver.tokenizer_file import TokenizerFile
 from memserver.wiring.database import database_urls
 from memserver.wiring.providers import make_embedder
 from memserver.wiring.services import assemble
+from sweet_rl import interpolation
 from sweet_rl.warm_start import mixing
 from sweet_rl.warm_start.chains import write_chains
 from sweet_rl.warm_start.corpus import Side, Written, asides, conversations, shelves
@@ -86,6 +87,27 @@ def mix(
     """Mix what a training learns from: repeat what is rare, sample what is plenty."""
     for name, count in mixing.mix(folders, out, seed).items():
         typer.echo(f"{count:7,} {name}")
+
+
+@app.command()
+def widen(
+    adapter: Annotated[Path, typer.Argument(help="The adapter.")],
+    out: Annotated[Path, typer.Argument(help="Where the wider one goes.")],
+    rank: Annotated[int, typer.Option(help="Its rank.")] = 32,
+) -> None:
+    """Give an adapter a higher rank, to train on from it; it says what it said before."""
+    interpolation.widen(adapter, rank, out)
+
+
+@app.command()
+def between(
+    first: Annotated[Path, typer.Argument(help="The adapter that a training began with.")],
+    second: Annotated[Path, typer.Argument(help="The one that it made.")],
+    out: Annotated[Path, typer.Argument(help="Where the one between them goes.")],
+    share: Annotated[float, typer.Option(help="Of the way to the second.")] = 0.5,
+) -> None:
+    """Write an adapter between two: it keeps more of what the first could do than the second."""
+    interpolation.between(first, second, share, out)
 
 
 @app.command()
