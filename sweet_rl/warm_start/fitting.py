@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 from typing_extensions import override
 
+from sweet_rl.merged import MergedAdapter
 from sweet_rl.progress import show_progress
 from sweet_rl.warm_start.chains import IGNORED
 
@@ -31,7 +32,7 @@ _Taken = TypeVar("_Taken", contravariant=True)
 TOKENS_AT_ONCE = 30_000
 """Of the parts of a step that are computed together; on one GPU of 80 GB or more."""
 UNTIMED = 10
-"""Steps that say nothing of the next ones' time: layers are compiled in them."""
+"""Steps that say nothing of the next ones' time: a GPU warms up in them."""
 TIMED_AT = (25, 60, 150, 400, 800)
 """Steps after which the rest is fitted into the time again."""
 SAVED_EVERY = 100
@@ -102,13 +103,6 @@ def padded(rows: Sequence[Row], device: torch.device) -> tuple[torch.Tensor, tor
     return ids, labels
 
 
-def compile_layers(model: Model) -> None:
-    """Compile one decoder layer for all, where that pays: an adapter's many small operations become few."""
-    if torch.cuda.is_available():
-        for layer in model.get_base_model().model.layers:
-            layer.compile(dynamic=True)
-
-
 def fit(
     model: Model,
     rows: Sequence[Learnt],
@@ -121,7 +115,7 @@ def fit(
         parameters, lr=schedule.rate, betas=(0.9, 0.95), weight_decay=0.01
     )
     state = _resume(model, optimizer, file) or Fit(schedule.steps)
-    clock = _Clock(schedule, state.done)
+    clock, merged = _Clock(schedule, state.done), MergedAdapter(model)
     order = batches(rows, schedule.batch, schedule.seed, learning)
     for _ in range(state.done):
         next(order)
@@ -130,7 +124,8 @@ def fit(
         while state.done < state.steps:
             for group in optimizer.param_groups:
                 group["lr"] = schedule.rate * _share(state.done, state.steps)
-            loss = learning.step(model, next(order))
+            with merged.step():
+                loss = learning.step(model, next(order))
             _add_up(parameters)
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimizer.step()

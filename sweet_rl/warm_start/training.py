@@ -31,7 +31,7 @@ from sweet_rl.warm_start.chains import (
     read_chains,
     tokens_and_labels,
 )
-from sweet_rl.warm_start.fitting import Schedule, compile_layers, fit, is_first, join, padded
+from sweet_rl.warm_start.fitting import Schedule, fit, is_first, join, padded
 from sweet_rl.warm_start.keeping import ChainsBesideChat
 from sweet_rl.warm_start.wordings import DATA
 
@@ -198,7 +198,6 @@ def train(model_path: Path, traces: Path, out: Path, recipe: WarmStartRecipe) ->
     model = adapters.to_train(
         adapters.load_base(model_path), recipe.adapter, rank=recipe.rank, seed=SEED
     )
-    compile_layers(model)
     start = time.monotonic()
     schedule = Schedule(max(1, wanted), recipe.batch, recipe.rate, recipe.seconds, SEED)
     learning = ChainsBesideChat(adapters.load_base(model_path), chats, seed=SEED)

@@ -37,7 +37,7 @@ _FOR_NATIVE_TOOLS = {"backend": "xgrammar", "disable_any_whitespace": True}
 
 _WHOLE_PROMPTS = ("--no-enable-chunked-prefill", "--max-num-batched-tokens")
 """On a CPU vLLM dies of a prompt that it reads in pieces, if the request has a seed and a temperature."""
-_FOR_ADAPTERS = ("--enable-lora", "--max-lora-rank", "16", "--max-loras", "2")
+_FOR_ADAPTERS = ("--enable-lora", "--max-lora-rank", "32", "--max-loras", "2")
 
 _STEPS = (
     ("Starting vLLM server", "starting its server"),
@@ -89,7 +89,7 @@ class LocalEngine:
             context_window: tokens of prompt and output together.
             native_tools: be ready for native tool calling; JSON schemas are then kept to as well,
                 but the model writes better with the separators that only the default has.
-            adapters: take LoRA adapters up to rank 16, also while it runs. On a CPU an adapter reads a
+            adapters: take LoRA adapters up to rank 32, also while it runs. On a CPU an adapter reads a
                 new prompt about seven times slower than the model does.
         """
         self.model = model

@@ -104,7 +104,7 @@ async def test_agents_answer_by_adapters_that_are_loaded_and_unloaded(
         assert given.status_code == 200
         assert stepped(await server.say(agents[0], "And now?"))
 
-    too_large = make_adapter(tmp_path / "large", rank=32)
+    too_large = make_adapter(tmp_path / "large", rank=64)
     refused = await command("add", "large", str(too_large))
     assert isinstance(refused.exception, InvalidInput)
     assert "--max-lora-rank" in refused.exception.hint
