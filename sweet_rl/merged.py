@@ -69,7 +69,7 @@ class MergedAdapter:
 
 
 def _multiply(layer: _Layer, x: torch.Tensor) -> torch.Tensor:
-    return linear(x, layer.weights, layer.module.base_layer.bias)
+    return linear(x, layer.weights.to(x.dtype), layer.module.base_layer.bias)
 
 
 def _like(module: Linear) -> torch.Tensor:

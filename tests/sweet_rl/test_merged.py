@@ -58,6 +58,17 @@ def test_a_merged_step_has_the_loss_and_the_gradients_of_the_adapter_beside_the_
         torch.testing.assert_close(gradient, expected[name], rtol=1e-3, atol=1e-6)
 
 
+def test_a_base_in_bf16_is_trained_with_merged_weights_in_its_own_precision(model: Any) -> None:
+    for name, parameter in model.named_parameters():
+        if "lora_" not in name:
+            parameter.data = parameter.data.to(torch.bfloat16)
+    with merged.MergedAdapter(model).step():
+        loss = model(input_ids=torch.arange(8)[None]).logits.float().logsumexp(-1).mean()
+        loss.backward()
+    found = gradients(model)
+    assert found and all(each.dtype == torch.float32 and each.any() for each in found.values())
+
+
 def test_the_gradients_of_several_parts_and_steps_add_up(
     model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
