@@ -37,7 +37,7 @@ def test_an_adapter_of_strength_zero_changes_nothing(tmp_path: Path) -> None:
 def test_our_adapter_reaches_every_projection_of_the_thirty_layers() -> None:
     adapter = Adapter(ADAPTER)
     assert len(adapter.targets) == 30 * 7
-    assert (ADAPTER / ADAPTER_WEIGHTS).stat().st_size < 16_000_000
+    assert (ADAPTER / ADAPTER_WEIGHTS).stat().st_size < 20_000_000
 
 
 def test_bf16_is_read_as_the_upper_half_of_a_float(tmp_path: Path) -> None:
