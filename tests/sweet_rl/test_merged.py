@@ -50,8 +50,13 @@ def test_a_merged_step_has_the_loss_and_the_gradients_of_the_adapter_beside_the_
 ) -> None:
     loss = fitting.CHAINS.step(model, ROWS)
     expected = gradients(model)
+    beside: list[str] = []
+    for name, module in model.named_modules():
+        if name.endswith("lora_A.default"):
+            module.register_forward_hook(lambda *_, name=name: beside.append(name))
     with merged.MergedAdapter(model).step():
         assert fitting.CHAINS.step(model, ROWS) == pytest.approx(loss, rel=1e-5)
+    assert not beside, "an adapter was multiplied beside its weights"
     found = gradients(model)
     assert found.keys() == expected.keys() != set()
     for name, gradient in found.items():
