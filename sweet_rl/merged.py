@@ -16,6 +16,9 @@ from torch.nn.functional import linear
 
 from sweet_rl.adapters import TRAINED, Model
 
+MOST_WEIGHTS = 10**9
+"""Of the layers, in a model that is merged; merged weights and their gradients take eight bytes for each."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
@@ -43,12 +46,13 @@ class _Layer:
 
 
 class MergedAdapter:
-    """What `step` needs of a model with an adapter; one without an adapter, or with dropout, is left as it is."""
+    """What `step` needs of a model with an adapter; a large one, and one without an adapter or with dropout, is left as it is."""
 
     def __init__(self, model: Model) -> None:
-        self._layers = [
-            _Layer(module, _like(module)) for module in model.modules() if _can_merge(module)
-        ]
+        found = [module for module in model.modules() if _can_merge(module)]
+        weights = sum(module.base_layer.weight.numel() for module in found)
+        merged = found if weights <= MOST_WEIGHTS else []
+        self._layers = [_Layer(module, _like(module)) for module in merged]
 
     @contextmanager
     def step(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 
 from memserver.embeddings.batching import BatchingEmbedder
+from memserver.errors import MemserverError
 from memserver.llm.tokens import Remembered
 from memserver.openai_http.endpoint import Endpoint
 from memserver.prompts import shipped_prompts
@@ -104,7 +105,7 @@ def between(
     first: Annotated[Path, typer.Argument(help="The adapter that a training began with.")],
     second: Annotated[Path, typer.Argument(help="The one that it made.")],
     out: Annotated[Path, typer.Argument(help="Where the one between them goes.")],
-    share: Annotated[float, typer.Option(help="Of the way to the second.")] = 0.5,
+    share: Annotated[float, typer.Option(min=0, max=1, help="Of the way to the second.")] = 0.5,
 ) -> None:
     """Write an adapter between two: it keeps more of what the first could do than the second."""
     interpolation.between(first, second, share, out)
@@ -230,5 +231,14 @@ async def _recorder(tokenizer: Path) -> AsyncIterator[Recorder]:
         await embedder.aclose()
 
 
+def main() -> None:
+    """Run a command; what is wrong is said in a line."""
+    try:
+        app()
+    except MemserverError as error:
+        typer.echo(f"{error.message} {error.hint or ''}".strip(), err=True)
+        sys.exit(1)
+
+
 if __name__ == "__main__":
-    app()
+    main()

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from memserver.errors import InvalidInput
 from sweet_rl import adapters
 from sweet_rl.interpolation import between, widen
-from sweet_rl.warm_start.__main__ import app
+from sweet_rl.warm_start.__main__ import app, main
 from tests.sweet_rl.tiny_model import write_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
@@ -30,6 +30,11 @@ def adapter(model: Path, folder: Path, seed: int, rank: int = 4) -> Path:
             parameter.data = torch.randn_like(parameter) / 10
     adapters.save(made, folder, base="tiny")
     return folder
+
+
+def changed(folder: Path, **values: object) -> None:
+    file = folder / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
 def logits(model: Path, folder: Path) -> torch.Tensor:
@@ -93,6 +98,38 @@ def test_adapters_of_other_ranks_have_nothing_between_them(model: Path, tmp_path
     with pytest.raises(InvalidInput, match="other tensors"):
         between(first, second, 0.5, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_adapters_of_other_scalings_have_nothing_between_them(model: Path, tmp_path: Path) -> None:
+    first, second = (adapter(model, tmp_path / str(seed), seed) for seed in (1, 2))
+    changed(second, lora_alpha=4)
+    with pytest.raises(InvalidInput, match="another scaling"):
+        between(first, second, 0.5, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "variant", [{"use_rslora": True}, {"use_dora": True}, {"alpha_pattern": {"q_proj": 3}}]
+)
+def test_a_variant_of_lora_is_not_made_wider(
+    model: Path, tmp_path: Path, variant: dict[str, object]
+) -> None:
+    first = adapter(model, tmp_path / "first", 1)
+    changed(first, **variant)
+    with pytest.raises(InvalidInput, match=next(iter(variant))):
+        widen(first, 8, tmp_path / "wide")
+    assert not (tmp_path / "wide").exists()
+
+
+def test_what_is_wrong_is_said_in_a_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["warm_start", "widen", str(tmp_path), str(tmp_path / "out")])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    said = capsys.readouterr().err
+    assert "holds no adapter" in said
+    assert "Traceback" not in said
 
 
 def test_a_rank_that_is_not_higher_is_refused(model: Path, tmp_path: Path) -> None:

@@ -89,6 +89,20 @@ def test_the_gradients_of_several_parts_and_steps_add_up(
         torch.testing.assert_close(gradient, 2 * once[name], rtol=1e-3, atol=1e-6)
 
 
+def test_a_large_model_keeps_its_adapter_beside_the_weights(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweet_rl.merged.MOST_WEIGHTS", 10)
+    beside: list[int] = []
+    for module in model.modules():
+        if hasattr(module, "lora_A"):
+            module.lora_A["default"].register_forward_hook(lambda *_: beside.append(1))
+    with merged.MergedAdapter(model).step():
+        fitting.CHAINS.step(model, ROWS)
+    assert beside
+    assert gradients(model)
+
+
 def test_a_step_that_fails_leaves_the_model_as_it_was(model: Any) -> None:
     before = model(input_ids=torch.arange(8)[None]).logits
     with pytest.raises(ValueError, match="in the middle"), merged.MergedAdapter(model).step():
