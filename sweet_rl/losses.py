@@ -20,6 +20,7 @@ from typing_extensions import override
 
 from sweet_rl.adapters import Model
 from sweet_rl.agent_turns import Tokenizer, rendered
+from sweet_rl.merged import MergedSteps
 from sweet_rl.plans import Loss
 from sweet_rl.rows import Batch, Row, batch_of, by_side, forked, placed, seen
 from sweet_rl.trajectories import ChatMessage
@@ -64,7 +65,7 @@ def weights(mask: torch.Tensor, loss: Loss) -> torch.Tensor:
             return own
 
 
-class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
+class PreferenceTrainer(MergedSteps, DPOTrainer):  # type: ignore[misc]
     """Bradley-Terry over two trajectories' scores, and the chosen one's negative log-likelihood.
 
     Set `loss` and `nll` before training; beta is the configuration's.
@@ -102,7 +103,8 @@ class PreferenceTrainer(DPOTrainer):  # type: ignore[misc]
         if self.ref_model is not None:
             return log_probs(self.ref_model, inputs)
         model = self.accelerator.unwrap_model(self.model)
-        with use_adapter(model, "ref" if "ref" in model.peft_config else None):
+        adapter = "ref" if "ref" in model.peft_config else None
+        with self.with_merged(adapter), use_adapter(model, adapter):
             return log_probs(self.model, inputs)
 
     @override

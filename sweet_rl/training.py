@@ -25,6 +25,7 @@ from memserver.errors import InvalidInput
 from sweet_rl import adapters, training_run
 from sweet_rl.agent_turns import AgentTurns, Tokenizer, all_rendered, cleaned
 from sweet_rl.losses import PreferenceTrainer, RegressionTrainer, add_head, can_fork, save_head
+from sweet_rl.merged import MergedSteps
 from sweet_rl.pairs import with_hidden
 from sweet_rl.plans import PreferencePlan, SftPlan
 from sweet_rl.progress import Progress, unseen
@@ -63,7 +64,7 @@ class AgentTurnCollator(DataCollatorForPreference):  # type: ignore[misc]
         return forked(prompt, [ids], [self.turns.mask(prompt + ids)[len(prompt) :]])
 
 
-class AgentTurnTrainer(SFTTrainer):  # type: ignore[misc]
+class AgentTurnTrainer(MergedSteps, SFTTrainer):  # type: ignore[misc]
     @override
     def _send_telemetry(self) -> None: ...
 

@@ -55,6 +55,15 @@ def trainer_of(
     return trainer
 
 
+def begun_adapter(base: Path, folder: Path) -> Path:
+    start = adapters.to_train(adapters.load_base(base), None, rank=4, seed=3)
+    for name, parameter in start.named_parameters():
+        if ".lora_B.default." in name:
+            torch.nn.init.normal_(parameter, std=0.3)
+    adapters.save(start, folder, base="tiny-base")
+    return folder
+
+
 def loss_of(
     trainer: losses.PreferenceTrainer, compute: Callable[..., torch.Tensor] | None = None
 ) -> float:
@@ -128,12 +137,8 @@ def test_two_of_the_losses_are_those_of_trl(tiny_base: Path, tmp_path: Path, los
 def test_an_adapter_that_is_trained_on_is_its_own_reference(
     tiny_base: Path, tmp_path: Path
 ) -> None:
-    start = adapters.to_train(adapters.load_base(tiny_base), None, rank=4, seed=3)
-    for name, parameter in start.named_parameters():
-        if ".lora_B.default." in name:
-            torch.nn.init.normal_(parameter, std=0.3)
-    adapters.save(start, tmp_path / "start", base="tiny-base")
-    trainer = trainer_of(tiny_base, tmp_path, "turn_mean", adapter=tmp_path / "start")
+    start = begun_adapter(tiny_base, tmp_path / "start")
+    trainer = trainer_of(tiny_base, tmp_path, "turn_mean", adapter=start)
     assert "ref" in trainer.model.peft_config
     wanted = by_hand(trainer, "turn_mean", lambda pair: pair.prompt)
     assert abs(loss_of(trainer) - wanted) < 1e-5
@@ -196,6 +201,45 @@ def test_pairs_in_shared_rows_are_learnt_as_in_two_rows_each(
     assert one[3].keys() == two[3].keys()
     assert any(slope.abs().max() > 1e-3 for slope in one[3].values())
     assert all(torch.allclose(one[3][name], two[3][name], atol=1e-5) for name in one[3])
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_training_step_merges_policy_and_reference_unless_processes_share_it(
+    tiny_base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    start = begun_adapter(tiny_base, tmp_path / "start")
+    trainer = trainer_of(tiny_base, tmp_path, "turn_mean", adapter=start)
+    expected = shared_or_not(trainer, shares=True)
+    trainer.model.zero_grad()
+    beside: set[str] = set()
+    for name, module in trainer.model.named_modules():
+        if name.endswith(("lora_A.default", "lora_A.ref")):
+            module.register_forward_hook(lambda *_, name=name: beside.add(name.rpartition(".")[2]))
+    monkeypatch.setattr(type(trainer.accelerator), "num_processes", processes)
+    trainer.current_gradient_accumulation_steps = 1  # as `train` sets it
+    batch = next(iter(trainer.get_train_dataloader()))
+    loss = trainer.training_step(trainer.model, batch)
+    assert float(loss) == pytest.approx(expected[1], abs=1e-5)
+    assert abs(float(loss) - 0.6931) > 1e-3, "the policy has left its reference"
+    assert beside == ({"default", "ref"} if processes > 1 else set())
+    found = {
+        name: each.grad for name, each in trainer.model.named_parameters() if each.grad is not None
+    }
+    assert found.keys() == expected[3].keys() != set()
+    for name, slope in found.items():
+        torch.testing.assert_close(slope, expected[3][name], rtol=1e-3, atol=1e-5)
+
+
+def test_held_out_pairs_are_measured_with_merged_weights(tiny_base: Path, tmp_path: Path) -> None:
+    trainer = trainer_of(tiny_base, tmp_path, "sum")
+    expected = loss_of(trainer)
+    beside: list[str] = []
+    for name, module in trainer.model.named_modules():
+        if name.endswith("lora_A.default"):
+            module.register_forward_hook(lambda *_, name=name: beside.append(name))
+    found = trainer.evaluate(trainer.train_dataset)
+    assert not beside
+    assert found["eval_loss"] == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.model

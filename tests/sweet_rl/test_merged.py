@@ -103,6 +103,20 @@ def test_a_large_model_keeps_its_adapter_beside_the_weights(
     assert gradients(model)
 
 
+def test_a_model_computes_without_its_adapter_also_within_a_step_of_it(model: Any) -> None:
+    ids = torch.arange(8)[None]
+    with model.disable_adapter():
+        base = model(input_ids=ids).logits
+    with merged.MergedAdapter(model).step():
+        with merged.MergedAdapter(model, None).merged():
+            torch.testing.assert_close(model(input_ids=ids).logits, base)
+        again = model(input_ids=ids).logits
+        again.sum().backward()
+    assert (again - base).abs().max() > 1e-3
+    torch.testing.assert_close(again, model(input_ids=ids).logits)
+    assert gradients(model)
+
+
 def test_a_step_that_fails_leaves_the_model_as_it_was(model: Any) -> None:
     before = model(input_ids=torch.arange(8)[None]).logits
     with pytest.raises(ValueError, match="in the middle"), merged.MergedAdapter(model).step():
