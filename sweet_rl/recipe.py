@@ -259,6 +259,7 @@ class Recipe(_Part):
     seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (1, 2, 3)
     # the warm start and what it plays are made once for all seeds; else once for each
     share_data: bool = True
+    share_warm_start: bool = False  # though each seed plays for itself
     rank_of_adapters: Annotated[int, Field(ge=1, le=16)] = 16  # of all LoRA adapters
     tasks: Annotated[Generated | Published, Field(discriminator="kind")] = Generated()
     sampling: SamplingPart = SamplingPart()

@@ -101,7 +101,7 @@ class _Graph:
         self.policies = [EvaluatedPolicy(name, None, None) for name in BASE_ALONE]
         if recipe.gate is not None:
             self._gate(recipe.seeds[0], recipe.gate)
-        for owner in (None,) if recipe.share_data else recipe.seeds:
+        for owner in dict.fromkeys(map(self._starter, recipe.seeds)):
             if (warm_start := self._warm_start(owner)) is not None:
                 self.policies.append(EvaluatedPolicy("warm-start", warm_start, owner))
         makers: dict[str, Callable[[int, str], Unit]] = {
@@ -187,6 +187,9 @@ class _Graph:
     def _owner(self, seed: int | None) -> int | None:
         return None if self._recipe.share_data else seed
 
+    def _starter(self, seed: int | None) -> int | None:
+        return None if self._recipe.share_warm_start else self._owner(seed)
+
     def _warm_start(self, seed: int | None) -> Unit | None:
         """The unit whose adapter training starts from, if there is one."""
         if self._recipe.warm_start is None:
@@ -195,7 +198,7 @@ class _Graph:
             "tasks": identity_of(self._recipe, "warm-start"),
             "training": _settings(self._recipe.warm_start),
         }
-        return self._add("warm-start", self._owner(seed), "", settings)
+        return self._add("warm-start", self._starter(seed), "", settings)
 
     def _collect(self, seed: int) -> Unit:
         recipe, begin = self._recipe, None

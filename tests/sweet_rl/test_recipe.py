@@ -187,3 +187,15 @@ def test_each_seed_has_data_of_its_own_where_the_recipe_says_so(tmp_path: Path) 
     assert "seed-2/collect" in paths
     assert "seed-3/evaluate.warm-start" in paths
     assert "shared/collect" not in paths
+    assert "shared/warm-start" not in paths
+
+
+def test_seeds_with_data_of_their_own_may_begin_with_one_warm_start(tmp_path: Path) -> None:
+    made = recipe(tmp_path, "share_data: false\nshare_warm_start: true")
+    units = {unit.path: unit for unit in units_of(made)}
+    assert {"seed-2/collect", "evaluate.warm-start"} <= {
+        path.removeprefix("shared/") for path in units
+    }
+    for path in ("seed-1/collect", "seed-2/collect", "seed-3/mdpo", "seed-3/actor"):
+        assert units[path].needs["begin"].path == "shared/warm-start"
+    assert not any(path.endswith("warm-start") and path.startswith("seed") for path in units)
