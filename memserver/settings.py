@@ -301,7 +301,7 @@ class Settings(BaseSettings):
     """Whether the server searches an agent's history for each message before the model's first step, unless the
     agent says otherwise."""
     auto_recall_floor: float = Field(default=0.3, ge=0, le=1)
-    """Cosine similarity from which on such a search shows a message; one that shares words is shown too."""
+    """Cosine similarity of a message from which on such a search is worth showing; shared words make it so, too."""
     results_dir: Path | None = None
     """A folder with runs of `memserver eval` and `memserver train`, which the operator can read over the API."""
     trace: bool = False

@@ -1,11 +1,9 @@
 """Automatic recall: before the model's first step the server itself searches the history for the message.
 
-The call and its result are committed like one of the agent's own, and count neither as a step of the model
-nor against the rules of its tools. What the queue still shows is not looked for, and what matches too little
-is left out: where nothing is left there is no call.
+The call and its result are those of the agent's own search, committed like these, and count neither as a step of the
+model nor against the rules of its tools. What the queue still shows is not looked for. Where nothing on the page matches
+enough there is no call.
 """
-
-from dataclasses import replace
 
 from memserver.agent.pressure import MemoryPressure
 from memserver.agent.turn_record import TurnWriter
@@ -14,7 +12,6 @@ from memserver.llm.call_ids import new_call_id
 from memserver.memory.excerpt import Query
 from memserver.memory.extract import PLAIN
 from memserver.memory.folding import Folded
-from memserver.memory.paging import ResultPage
 from memserver.memory.recall import RecallHit
 from memserver.memory.results import ResultReader
 from memserver.messages import CallRecord, FunctionCall
@@ -24,9 +21,8 @@ from memserver.storage.recall import RecallQuery
 
 SEARCH = "recall_memory_search"
 QUERY_CHARACTERS = 300
-LOOKED_AT, MOST_SHOWN = 20, 5
 SHARED_WORDS = 2
-"""So many words in common make a message worth showing, whatever it means."""
+"""So many words in common make a page worth showing, whatever its messages mean."""
 PATIENCE = 5.0
 """Seconds that the embedder may take; then words alone decide."""
 
@@ -41,9 +37,8 @@ async def recall_first(state: TurnState, record: TurnWriter, pressure: MemoryPre
     if not state.queue_start or state.tools.get(SEARCH) is None:
         return
     text = asked.text.strip()[:QUERY_CHARACTERS]
-    made = CallRecord(
-        FunctionCall(f"{AUTOMATIC}{new_call_id()}", SEARCH, {"query": text}), "running"
-    )
+    arguments = {"query": text, "request_heartbeat": True}
+    made = CallRecord(FunctionCall(f"{AUTOMATIC}{new_call_id()}", SEARCH, arguments), "running")
     call = state.entry(asked.position + 1, "assistant", "", call=made)
     reader = state.counting.reader(call, prompt.budget, can_read_on=state.can_read_on)
     async with state.deadline.cutting():
@@ -53,7 +48,7 @@ async def recall_first(state: TurnState, record: TurnWriter, pressure: MemoryPre
 
 
 async def _search(state: TurnState, text: str, floor: float, reader: ResultReader) -> str | None:
-    """What the search found, as the model reads it; None where nothing is worth showing."""
+    """The search's first page, as the model reads it; None where nothing on it is near."""
     query = Query(text)
     distinctive: set[int | None] = {term for word, term in query.words.items() if word not in PLAIN}
     if not (query.grams or distinctive):
@@ -62,20 +57,16 @@ async def _search(state: TurnState, text: str, floor: float, reader: ResultReade
         TenantScope(state.deps.database, state.lease.tenant),
         state.turn.agent_id,
         RecallQuery(text=text, before=state.queue_start),
-        ResultPage(1, LOOKED_AT),
+        reader.page(1),
         patience=PATIENCE,
     )
-    page = ResultPage(1, min(MOST_SHOWN, reader.page(1).size))
-    near = [hit for hit in found.hits if _is_near(hit, query, distinctive, floor)]
-    hits = tuple(near[: page.size])
-    if not hits:
+    if not any(_is_near(hit, query, distinctive, floor) for hit in found.hits):
         return None
-    shown = replace(found, hits=hits, total=len(hits), exact=True, next=None, page=page)
-    return await shown.describe(state.view.zone, reader)
+    return await found.describe(state.view.zone, reader)
 
 
 def _is_near(hit: RecallHit, query: Query, distinctive: set[int | None], floor: float) -> bool:
-    """Whether a hit is worth showing: it has the query's text, its meaning, or its less usual words."""
+    """Whether a hit has the query's text, its meaning, or its less usual words."""
     if "exact" in hit.found_by or (hit.score or 0) >= floor:
         return True
     folded = Folded(hit.message.text)

@@ -77,7 +77,7 @@ OPTIONS = (
     Option(
         "auto_recall_floor",
         "Similarity for automatic recall",
-        "Cosine similarity, 0 to 1, from which on a message is shown.",
+        "Cosine similarity of a message, 0 to 1, from which on the search is shown.",
         "float",
     ),
     Option(

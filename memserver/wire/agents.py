@@ -46,7 +46,7 @@ class AgentOptions(Record):
     """Before each message is answered the server searches the history for it, in the agent's name, where
     something of it is out of sight."""
     auto_recall_floor: float | None = Field(default=None, examples=[0.3])
-    """Cosine similarity from which on such a search shows a message; one that shares words is shown too."""
+    """Cosine similarity of a message from which on such a search is worth showing; shared words make it so, too."""
     pressure_alert: bool | None = None
     """Whether it gets an alert when memory is short, and steps to save what it will need."""
     daily_tokens: int | None = Field(default=None, examples=[100000])

@@ -1,6 +1,7 @@
 """Automatic recall: the server searches for the message in the agent's name, before the model's first step."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from tests.support.server import OneDatabase, Server, serving
 
 WINDOW, RESERVED = 2600, 200
 AUTO = {"auto_recall": True}
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d"
 CELLO = "My cello is called Hugo."
 
 
@@ -53,10 +55,11 @@ async def test_what_is_out_of_sight_is_found_before_the_first_step_and_stays_in_
     assert made(answer) == ["recall_memory_search", "send_message"]
     found = answer["messages"][0]["tool_call"]
     assert found["id"].startswith("auto_")
-    assert found["arguments"] == {"query": "How is my cello called?"}
-    assert found["result"].startswith("Showing 1 of 1 results (page 1/1):\n[m1000, ")
-    assert CELLO in found["result"]
-    assert "Graz" not in found["result"]
+    assert found["arguments"] == {"query": "How is my cello called?", "request_heartbeat": True}
+    head, best, *_ = found["result"].splitlines()
+    assert head.startswith("Showing 5 of ")
+    assert best.startswith("[m1000, ")
+    assert best.endswith(CELLO)
     assert answer["steps"] == calls - 1
     assert answer["stop_reason"] == "message_sent"
     asking, result = model.seen[0].prompt[-2:]
@@ -66,6 +69,31 @@ async def test_what_is_out_of_sight_is_found_before_the_first_step_and_stays_in_
     kinds = [kind for kind, _ in events]
     assert kinds.index("tool_result") < kinds.index("message_delta")
     assert "recall_memory_search" in str(history["items"])
+
+
+async def test_its_page_has_as_many_results_as_the_agents_own_search_and_can_be_turned(
+    database: OneDatabase,
+) -> None:
+    asked = "How is my cello called?"
+
+    async def pages(*, automatic: bool, page: int) -> list[list[str]]:
+        own = {"query": asked, "page": page, "request_heartbeat": True}
+        model = ScriptedModel(
+            [Call("recall_memory_search", own), say("Hugo.")], context_window=WINDOW
+        )
+        async with serving(database, model, llm_max_output_tokens=RESERVED) as server:
+            agent = await with_history(server, auto_recall=automatic)
+            answer = await server.say(agent, asked)
+        calls = [each for message in answer["messages"] if (each := message["tool_call"])]
+        shown = [call["result"] for call in calls if call["name"] == "recall_memory_search"]
+        return [re.sub(TIME, "", page).splitlines() for page in shown]
+
+    first, second = await pages(automatic=True, page=2)
+    [own] = await pages(automatic=False, page=1)
+    assert len(first) == len(own) == len(second)
+    assert first[1] == own[1]
+    assert "(page 2/" in second[0]
+    assert not set(first[1:]) & set(second[1:])
 
 
 async def test_nothing_near_enough_nothing_out_of_sight_or_nothing_said_makes_no_step(
@@ -92,7 +120,7 @@ async def test_the_servers_setting_holds_for_agents_that_say_nothing_and_the_flo
         unlike = await server.say(agent, "Submarines need ballast tanks.")
         odd = await server.http.post("/v1/agents", json={"options": {"auto_recall_floor": 2}})
     assert made(unlike) == ["recall_memory_search", "send_message"]
-    assert "Showing 5 of 5 results" in unlike["messages"][0]["tool_call"]["result"]
+    assert "Showing 5 of " in unlike["messages"][0]["tool_call"]["result"]
     assert odd.status_code == 422
 
 
