@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from transformers import AutoTokenizer
 
+from memserver.errors import InvalidInput, MemserverError
 from sweet_rl import adapters
 from sweet_rl.warm_start.chains import (
     IGNORED,
@@ -188,16 +189,24 @@ def plain_chats(*, held_out: bool) -> list[Chain]:
 
 
 def train(model_path: Path, traces: Path, out: Path, recipe: WarmStartRecipe) -> dict[str, Any]:
+    """Train on the traces of a folder, beside the untrained model's own plain chat.
+
+    Raises:
+        InvalidInput: there is no model, no adapter or no trace where one should be.
+    """
+    base = adapters.load_base(model_path)
+    model = adapters.to_train(base, recipe.adapter, rank=recipe.rank, seed=SEED)
     tokenizer = AutoTokenizer.from_pretrained(model_path)
     files = sorted(traces.glob("train*.jsonl.gz"))
     chains = [chain for file in files for chain in read_chains(file)]
+    if not chains:
+        raise InvalidInput(
+            f"{traces} holds no traces.", hint="Make a mix: see docs/local_model.md."
+        )
     rows = dataset_rows(chains, tokenizer, longest=LONGEST_CHAIN)
     chats = dataset_rows(plain_chats(held_out=False), tokenizer, longest=LONGEST_CHAIN)
     per_epoch = len(rows) / recipe.batch
     wanted = int(min(per_epoch * recipe.epochs, recipe.steps or float("inf")))
-    model = adapters.to_train(
-        adapters.load_base(model_path), recipe.adapter, rank=recipe.rank, seed=SEED
-    )
     start = time.monotonic()
     schedule = Schedule(max(1, wanted), recipe.batch, recipe.rate, recipe.seconds, SEED)
     learning = ChainsBesideChat(adapters.load_base(model_path), chats, seed=SEED)
@@ -266,7 +275,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recipe = WarmStartRecipe(**{name: vars(options)[name] for name in names & vars(options).keys()})
     options.out.mkdir(parents=True, exist_ok=True)
     join()
-    figures = {"training": train(options.model, options.traces, options.out, recipe)}
+    try:
+        figures = {"training": train(options.model, options.traces, options.out, recipe)}
+    except MemserverError as error:
+        sys.stderr.write(f"{error.message} {error.hint or ''}".strip() + "\n")
+        return 1
     if not is_first():
         return 0
     file = options.out / "figures.json"

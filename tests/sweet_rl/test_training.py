@@ -86,6 +86,20 @@ def test_a_run_without_questions_ends_with_its_figures_and_examines_nothing(
     assert "trained" not in json.loads((tmp_path / "out" / "figures.json").read_text())
 
 
+@pytest.mark.parametrize("missing", ["model", "adapter", "traces"])
+def test_what_a_training_lacks_is_said_in_a_line(
+    tiny_base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    model = tmp_path / "none" if missing == "model" else tiny_base
+    arguments = [str(tmp_path / "traces"), "--model", str(model), "--out", str(tmp_path / "out")]
+    if missing == "adapter":
+        arguments += ["--adapter", str(tmp_path / "none")]
+    assert training.main(arguments) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    wanted = {"model": "none holds no model.", "adapter": "none holds no adapter."}
+    assert wanted.get(missing, "traces holds no traces.") in line
+
+
 @pytest.mark.parametrize(
     ("answer", "right"),
     [
