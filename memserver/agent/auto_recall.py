@@ -1,8 +1,7 @@
 """Automatic recall: before the model's first step the server itself searches the history for the message.
 
 The call and its result are those of the agent's own search, committed like these, and count neither as a step of the
-model nor against the rules of its tools. What the queue still shows is not looked for. Where nothing on the page matches
-enough there is no call.
+model nor against the rules of its tools. Where nothing that has left the queue matches enough there is no call.
 """
 
 from memserver.agent.pressure import MemoryPressure
@@ -48,7 +47,7 @@ async def recall_first(state: TurnState, record: TurnWriter, pressure: MemoryPre
 
 
 async def _search(state: TurnState, text: str, floor: float, reader: ResultReader) -> str | None:
-    """The search's first page, as the model reads it; None where nothing on it is near."""
+    """The search's first page, as the model reads it; None where nothing near is out of sight."""
     query = Query(text)
     distinctive: set[int | None] = {term for word, term in query.words.items() if word not in PLAIN}
     if not (query.grams or distinctive):
@@ -56,11 +55,12 @@ async def _search(state: TurnState, text: str, floor: float, reader: ResultReade
     found = await state.deps.recall.search(
         TenantScope(state.deps.database, state.lease.tenant),
         state.turn.agent_id,
-        RecallQuery(text=text, before=state.queue_start),
+        RecallQuery(text=text, before=state.first),
         reader.page(1),
         patience=PATIENCE,
     )
-    if not any(_is_near(hit, query, distinctive, floor) for hit in found.hits):
+    away = [hit for hit in found.hits if hit.message.position < state.queue_start]
+    if not any(_is_near(hit, query, distinctive, floor) for hit in away):
         return None
     return await found.describe(state.view.zone, reader)
 
