@@ -8,7 +8,7 @@ reader without memserver gets them. Where no line holds the answer, saying so is
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -217,36 +217,26 @@ def _page(
             ),
         )
     )
+    total = len(lines) * random.randint(1, 9)
+    rows = [
+        f"[{line.label}, {line.at:%Y-%m-%d %H:%M}{_found_by(line, question, archival)}] "
+        f"{f'{line.speaker}: ' if line.speaker else ''}{line.text}"
+        for line in lines
+    ]
+    result = "\n".join([header(len(lines), ResultPage(1, max(1, len(lines))), total), *rows])
+    tool = "archival_memory_search" if archival else "recall_memory_search"
+    call = FunctionCall(
+        "", tool, {"query": question.text[:LONGEST_QUERY], "request_heartbeat": True}
+    )
     return _chain(
         [
             ("system", head),
             ("user", f"[{now:%Y-%m-%d %H:%M}] {question.text}"),
-            *_searched(lines, question, random, further=said.startswith(CANT_FIND)),
+            ("assistant", call_as_json(call)),
+            ("user", f"{RESULT_MARK}{tool}]\nOK. {result}"),
         ],
         said,
     )
-
-
-def _searched(
-    lines: Sequence[Line], question: CorpusQuestion, random: Random, *, further: bool
-) -> Iterator[tuple[str, str]]:
-    """The searches and their pages; `further`: two of them, since who gives up has turned the page."""
-    archival = bool(lines) and not lines[0].speaker
-    tool = "archival_memory_search" if archival else "recall_memory_search"
-    size = max(1, -(-len(lines) // 2) if further else len(lines))
-    total = len(lines) * random.randint(1, 9) if size < len(lines) or not further else len(lines)
-    for number, start in enumerate(range(0, max(1, len(lines)), size), 1):
-        page = {} if number == 1 else {"page": number}
-        query = {"query": question.text[:LONGEST_QUERY], **page, "request_heartbeat": True}
-        yield "assistant", call_as_json(FunctionCall("", tool, query))
-        shown = lines[start : start + size]
-        rows = [
-            f"[{line.label}, {line.at:%Y-%m-%d %H:%M}{_found_by(line, question, archival)}] "
-            f"{f'{line.speaker}: ' if line.speaker else ''}{line.text}"
-            for line in shown
-        ]
-        result = "\n".join([header(len(shown), ResultPage(number, size), total), *rows])
-        yield "user", f"{RESULT_MARK}{tool}]\nOK. {result}"
 
 
 def _found_by(line: Line, question: CorpusQuestion, archival: bool) -> str:

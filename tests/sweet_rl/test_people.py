@@ -20,13 +20,7 @@ from sweet_rl.warm_start.corpus import (
 )
 from sweet_rl.warm_start.corpus_users import confiding, following, living, recalling, users
 from sweet_rl.warm_start.intents import Consult, Converse, Past, Remember, Saying, User
-from sweet_rl.warm_start.reading import (
-    CANT_FIND,
-    answer,
-    lessons_of,
-    lessons_of_passages,
-    small_model_prompts,
-)
+from sweet_rl.warm_start.reading import answer, lessons_of, small_model_prompts
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
 from tests.support.server import OneDatabase
@@ -256,26 +250,3 @@ def test_small_talk_stands_among_the_lines_that_are_read() -> None:
     lessons = lessons_of(conversations()[0], Random(1), small_model_prompts(), each=4, chat=chat)
     seen = [" ".join(each["content"] for each in lesson.messages) for lesson in lessons]
     assert 0.2 < sum("Odd day" in text for text in seen) / len(seen) < 1
-
-
-def test_who_gives_up_has_turned_the_page_where_there_was_another() -> None:
-    random, prompts = Random(1), small_model_prompts()
-    lessons = [
-        *(
-            one
-            for talk in conversations()[:20]
-            for one in lessons_of(talk, random, prompts, each=2)
-        ),
-        *(
-            one
-            for shelf in shelves("train")
-            for one in lessons_of_passages(shelf, random, prompts, each=4)
-        ),
-    ]
-    given_up = 0
-    for chain in lessons:
-        seen = [each["content"] for each in chain.messages if "(page " in each["content"]]
-        if seen and CANT_FIND in chain.messages[-1]["content"]:
-            given_up += 1
-            assert "(page 2/" in seen[-1] or "(page 1/1)" in seen[-1]
-    assert given_up > 50
