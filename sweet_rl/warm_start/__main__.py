@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Annotated
@@ -33,7 +33,6 @@ from sweet_rl.warm_start.corpus import Side, Written, asides, conversations, she
 from sweet_rl.warm_start.corpus_users import users
 from sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Holdout
 from sweet_rl.warm_start.reading import lessons_of, lessons_of_passages, small_model_prompts
-from sweet_rl.warm_start.reading_notes import lessons_from_notes
 from sweet_rl.warm_start.report import draw, table
 from sweet_rl.warm_start.small_talk import PLAIN, SHORT, ask, on_topic, settle, small_talk
 from sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
@@ -157,18 +156,7 @@ def reading(
         random = Random(f"{seed} {side}")
         most = each if side == "train" else 1
         talks = [talk for talk in (*conversations(), *asides()) if talk.side == side]
-        chat = small_talk(held_out=side != "train")
-        chains = [
-            lesson
-            for talk in talks
-            for lesson in lessons_of(talk, random, prompts, each=most, chat=chat)
-        ]
-        answered = (
-            lessons_from_notes(talk, chat, random, prompts, each=max(1, most // 4))
-            for talk in talks
-        )
-        file = folder / f"{name.replace('reading', 'noted')}.jsonl.gz"
-        typer.echo(f"{file}: {write_chains(file, chain.from_iterable(answered))} lessons of notes")
+        chains = [chain for talk in talks for chain in lessons_of(talk, random, prompts, each=most)]
         for shelf in shelves(side):
             chains += lessons_of_passages(shelf, random, prompts, each=max(1, most // 2))
         path = folder / f"{name}.jsonl.gz"

@@ -20,7 +20,6 @@ from memserver.messages import FunctionCall
 from memserver.prompts import Prompts, shipped_prompts
 from sweet_rl.warm_start.chains import Chain, Lesson
 from sweet_rl.warm_start.corpus import CorpusQuestion, Passage, Turn, Written
-from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.wordings import read_data
 
 _SAY = read_data("wordings")["reading"]
@@ -31,8 +30,6 @@ LONGEST_QUERY = 190
 PAGE_SIZES = (2, 3, 4, 4, 4, 8, 10)
 GONE = 0.05
 """Of the lessons have lost the line with the answer: with .12 a model gives up on one in six that it could answer."""
-AMONG = 8
-"""Exchanges of small talk among a conversation's lines."""
 CANT_FIND = "I can't find that."
 _WORD = re.compile(r"[\w']+")
 
@@ -56,11 +53,6 @@ def answer(question: CorpusQuestion, speaker: str) -> str:
     return f'{start}. {said} "{quote(question, LONGEST_SAID - len(start) - len(said) - 6)}"'
 
 
-def noted(question: CorpusQuestion, note: str) -> str:
-    """What is said in reply where a note holds the answer."""
-    return f'{question.answer[:1].upper()}{question.answer[1:]}. I noted: "{note}"'
-
-
 def quote(question: CorpusQuestion, characters: int) -> str:
     text = question.evidence
     if len(text) <= characters:
@@ -76,16 +68,8 @@ def not_found(random: Random) -> str:
     return f"{CANT_FIND} {random.choice(_SAY['nothing'])}"
 
 
-def lessons_of(
-    talk: Written,
-    random: Random,
-    prompts: Prompts,
-    *,
-    each: int,
-    chat: Sequence[SmallTalk] = (),
-) -> Iterable[Chain]:
-    """Lessons of a conversation's questions; small talk stands among its lines, as a search finds it too."""
-    lines = [*turn_lines(talk), *_talked(talk, random.sample(chat, min(len(chat), AMONG)))]
+def lessons_of(talk: Written, random: Random, prompts: Prompts, *, each: int) -> Iterable[Chain]:
+    lines = turn_lines(talk)
     later = talk.sessions[-1].replace(tzinfo=UTC) + timedelta(days=random.randint(3, 90))
     for question in talk.questions:
         place = talk.place(question)
@@ -97,9 +81,7 @@ def lessons_of(
             near = nearest(question, lines, random)
             if gone:
                 near = [one for one in near if not _holds(lines[one].text, question)]
-            shown = _among_small_talk(
-                _shown(near, known, random), known, len(talk.turns), lines, random
-            )
+            shown = _shown(near, known, random)
             form = random.choices((_page, _evaluation), (3, 2))[0]
             chosen = [lines[one] for one in shown]
             if form is _evaluation and random.random() < 0.2 and not gone:
@@ -140,14 +122,6 @@ def turn_lines(talk: Written) -> list[Line]:
     return lines
 
 
-def _talked(talk: Written, chat: Sequence[SmallTalk]) -> Iterable[Line]:
-    at, number = at_of(talk, talk.turns[-1], len(talk.turns)), len(talk.turns)
-    for said in chat:
-        for speaker, text in (("user", said.text), ("assistant", said.reply)):
-            at, number = at + timedelta(minutes=2), number + 1
-            yield Line(f"m{number * 1000}", text, at, speaker)
-
-
 def at_of(talk: Written, turn: Turn, step: int) -> datetime:
     """When a turn was said: the session's time and some minutes for each turn before it."""
     return talk.sessions[turn.session].replace(tzinfo=UTC) + timedelta(minutes=2 * step)
@@ -179,19 +153,6 @@ def _shown(
         ]
         shown = list(dict.fromkeys(shown))
     return shown
-
-
-def _among_small_talk(
-    shown: Sequence[int], known: int | None, first: int, lines: Sequence[Line], random: Random
-) -> list[int]:
-    """In half of the lessons some lines are small talk, which begins at `first`: a search finds it where little was said."""
-    if first == len(lines) or random.random() < 0.5:
-        return list(shown)
-    others = [
-        one if one == known or random.random() < 0.5 else random.randrange(first, len(lines))
-        for one in shown
-    ]
-    return list(dict.fromkeys(others))
 
 
 def _page(

@@ -16,7 +16,6 @@ from sweet_rl.warm_start.reading import (
     LONGEST_SAID,
     answer,
     not_found,
-    noted,
     quote,
 )
 
@@ -71,7 +70,7 @@ def remember(intent: Remember, prompt: Sequence[PromptMessage], random: Random) 
         "",
     )
     if known:
-        yield say(noted(question, known))
+        yield say(f'{question.answer[:1].upper()}{question.answer[1:]}. I noted: "{known}"')
         return
     reply = answer(question, intent.speaker)
     if question.evidence and in_sight(question, prompt[-RECENT:]):

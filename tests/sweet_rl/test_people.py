@@ -243,10 +243,3 @@ def test_every_question_of_the_corpus_becomes_lessons_that_hold_its_answer() -> 
         assert len(call["arguments"]["message"]) <= 200
     spans = [each for each in talk.questions if each.kind == "fact"]
     assert all(each.answer.lower() in answer(each, "user").lower() for each in spans)
-
-
-def test_small_talk_stands_among_the_lines_that_are_read() -> None:
-    chat = [SmallTalk(f"Odd day number {n}.", "Quite.", held_out=False) for n in range(20)]
-    lessons = lessons_of(conversations()[0], Random(1), small_model_prompts(), each=4, chat=chat)
-    seen = [" ".join(each["content"] for each in lesson.messages) for lesson in lessons]
-    assert 0.2 < sum("Odd day" in text for text in seen) / len(seen) < 1
