@@ -25,7 +25,6 @@ TESTS = {
     "people": "new people",
     "asides": "asides of new people",
     "reading": "reading",
-    "noted": "answers from notes",
 }
 """What is held out of a training: the names of its files, and what a report calls them."""
 _SAID = '"message": "'

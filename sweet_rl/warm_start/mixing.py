@@ -18,7 +18,7 @@ from sweet_rl.warm_start.reading import CANT_FIND
 
 TRAINING = "train"
 ACTING = {"remember", "follow", "consult"}
-READING, GIVING_UP = 20_000, 0.1
+READING, GIVING_UP = 20_000, 0.07
 DATES = 32
 _MONTH = "|".join(MONTHS)
 _DATE = re.compile(rf"(?:{_MONTH}) \d{{1,2}}(?:st|nd|rd|th)?|\d{{1,2}} (?:{_MONTH})")

@@ -223,7 +223,11 @@ def train(model_path: Path, traces: Path, out: Path, recipe: WarmStartRecipe) ->
         "loss": round(sum(loss for _, loss in fitted.losses) / len(fitted.losses), 4),
         "losses": fitted.losses,
         "divergences": learning.divergences[9::10],
-        "recipe": {"batch": recipe.batch, "rate": recipe.rate, "rank": recipe.rank},
+        "recipe": {
+            "batch": recipe.batch,
+            "rate": recipe.rate,
+            "rank": model.peft_config[adapters.TRAINED].r,
+        },
         "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
     }
 

@@ -28,7 +28,7 @@ def test_a_mix_repeats_what_acts_samples_reading_and_keeps_the_tests(tmp_path: P
     contents = (
         [BIRTHDAY, chain("ask", "Rex")],
         [chain("remember"), chain("converse")],
-        [chain("read")] * 18_500 + [given_up] * 6_000,
+        [chain("read")] * 19_000 + [given_up] * 6_000,
     )
     for folder, chains in zip(folders, contents, strict=True):
         folder.mkdir()
@@ -43,7 +43,7 @@ def test_a_mix_repeats_what_acts_samples_reading_and_keeps_the_tests(tmp_path: P
         "converse": 1,
         "read": 20_000,
     }
-    assert sum(one == given_up for one in mixed) == 2_000
+    assert sum(one == given_up for one in mixed) == 1_400
     assert list(read_chains(tmp_path / "mix" / "values.jsonl.gz")) == [BIRTHDAY]
 
 
