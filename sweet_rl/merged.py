@@ -2,7 +2,7 @@
 
 On a small model an adapter's own multiplications are many and small, and a GPU waits for the CPU that starts them. Merged, a
 layer has one multiplication, as it has without an adapter. The gradient of the merged weights W + s B A gives those of A
-and B by the chain rule: s Bᵀ G and s G Aᵀ.
+and B by the chain rule: s Bᵀ G and s G Aᵀ. They are merged in float32, and rounded to what the layer computes in.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from typing_extensions import override
 from sweet_rl.adapters import TRAINED, Model
 
 MOST_WEIGHTS = 10**9
-"""Of the layers, in a model that is merged; merged weights and their gradients take eight bytes for each."""
+"""Of the layers, in a model that is merged; merged weights and their gradients take eight bytes for each, a reference four."""
 
 
 @dataclass(frozen=True, slots=True)

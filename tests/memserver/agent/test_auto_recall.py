@@ -110,6 +110,18 @@ async def test_nothing_near_enough_nothing_out_of_sight_or_nothing_said_makes_no
     assert [made(each) for each in (far, plain, seen, off)] == [["send_message"]] * 4
 
 
+async def test_what_matches_in_sight_alone_is_not_searched_for(database: OneDatabase) -> None:
+    boats = "Submarines need ballast tanks."
+    async with serving(database, chatting(), llm_max_output_tokens=RESERVED) as server:
+        agent = await with_history(server)
+        before = await server.say(agent, boats)
+        await server.run_jobs()
+        asked = await server.say(agent, boats)
+        found = await server.get(f"{agent}/recall/search", query=boats)
+    assert boats in str(found)
+    assert made(before) == made(asked) == ["send_message"]
+
+
 async def test_the_servers_setting_holds_for_agents_that_say_nothing_and_the_floor_counts(
     database: OneDatabase,
 ) -> None:
