@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import islice
@@ -11,7 +12,7 @@ from uuid import UUID
 
 from memserver.embeddings.base import Embedder, Vector
 from memserver.errors import EmbeddingError, InvalidInput
-from memserver.memory.fusion import fuse_orders
+from memserver.memory.fusion import weigh
 from memserver.memory.message_index import parts_of
 from memserver.memory.paging import ResultPage, header
 from memserver.memory.results import ResultReader, describe, message_result
@@ -184,11 +185,11 @@ class RecallStorage:
         vector: Vector | None,
     ) -> tuple[dict[int, "_Ranked"], Coverage | None, bool]:
         """What words and meaning find, best first; and how much can be found by meaning, as `_coverage` says."""
-        orders: dict[FoundBy, list[int]] = {}
+        held: dict[int, float] = {}
         near: dict[int, message_vectors.VectorHit] = {}
         coverage, is_missing = None, False
         if mode != "meaning":
-            orders["words"] = await recall.by_words(tx, agent_id, query, at_most=MOST_RANKED)
+            held = await recall.by_words(tx, agent_id, query, at_most=MOST_RANKED)
         if vector is not None and self._embedder is not None:
             space = (self._embedder.model, len(vector))
             state = await message_vectors.find_embedded(tx, agent_id, *space)
@@ -196,12 +197,14 @@ class RecallStorage:
             if state is not None:
                 best = await nearest(tx, state, vector, query, MOST_RANKED)
                 near = {each.position: each for each in best}
-            orders["meaning"] = list(near)
         ranked = {}
-        for position in fuse_orders(list(orders.values())):
-            by = tuple(name for name, found in orders.items() if position in found)
+        by: dict[FoundBy, Collection[int]] = {"words": held, "meaning": near}
+        for position in weigh(held, {each.position: each.score for each in near.values()}):
+            found_by = tuple(name for name, found in by.items() if position in found)
             part = near.get(position)
-            ranked[position] = _Ranked(by) if part is None else _Ranked(by, part.part, part.score)
+            ranked[position] = (
+                _Ranked(found_by) if part is None else _Ranked(found_by, part.part, part.score)
+            )
         return ranked, coverage, is_missing
 
 

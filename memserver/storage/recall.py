@@ -10,7 +10,7 @@ from memserver.messages import CallRecord, Entry, FunctionCall, ProviderFields
 from memserver.storage import pictures
 from memserver.storage.database import Transaction
 from memserver.storage.inbox import FIRST_WAITING, PLACES_PER_TURN
-from memserver.storage.rows import PageQuery, fetch_all, fetch_one, fetch_values, paginate
+from memserver.storage.rows import PageQuery, fetch_all, fetch_one, paginate
 
 _COLUMNS = """m.position, m.role, m.content, m.thought, m.tokens, m.created_at, m.chat, m.chat_note, m.pictures, m.expires_at,
     c.call_id, c.name, c.arguments, c.state, c.result, c.finished_at, c.waits_for, c.answer"""
@@ -118,21 +118,25 @@ async def search(
 
 async def by_words(
     tx: Transaction, agent_id: UUID, query: RecallQuery, *, at_most: int
-) -> list[int]:
+) -> dict[int, float]:
     """Where the messages stand that hold words of the query's text, in any order and form, best first.
 
-    They are indexed a moment after their turn; until then they aren't found.
+    Each with how much it holds of them: rare words count for more, and 1 is about all. They are indexed a moment
+    after their turn; until then they aren't found.
     """
-    return await fetch_values(
-        tx,
-        """SELECT found_at FROM rank_messages(
-               %(agent_id)s, %(text)s, %(since)s, %(until)s, %(roles)s, %(before)s, %(at_most)s,
-               %(candidates)s)""",
-        {
-            **search_parameters(agent_id, query, SearchWindow(at_most)),
-            "at_most": at_most,
-            "candidates": MOST_CANDIDATES,
-        },
+    return dict(
+        await fetch_all(
+            tx,
+            lambda found_at, held: (found_at, held),
+            """SELECT found_at, held FROM weigh_messages(
+                   %(agent_id)s, %(text)s, %(since)s, %(until)s, %(roles)s, %(before)s, %(at_most)s,
+                   %(candidates)s)""",
+            {
+                **search_parameters(agent_id, query, SearchWindow(at_most)),
+                "at_most": at_most,
+                "candidates": MOST_CANDIDATES,
+            },
+        )
     )
 
 

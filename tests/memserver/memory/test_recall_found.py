@@ -102,6 +102,35 @@ async def test_words_are_found_in_any_order_form_and_language(
     assert first == (said, "words")
 
 
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ("When did the old hound swallow a button on our trip?", "My puppy ate one at sea."),
+        ("Who fell into the canal in Ghent?", "Marit fell into the canal in Ghent, of all things."),
+        (
+            "Did our pet end up in the canal in Ghent?",
+            "Marit fell into the canal in Ghent, of all things.",
+        ),
+    ],
+)
+async def test_a_common_word_is_less_than_the_meaning_and_most_words_of_a_question_are_more(
+    database: OneDatabase, asked: str, first: str
+) -> None:
+    history = [
+        "We packed for the trip.",
+        "A trip it was.",
+        "My puppy ate one at sea.",
+        "The trip was long.",
+        "Marit fell into the canal in Ghent, of all things.",
+        "Good trip, then.",
+    ]
+    async with serving(database, ScriptedModel(), embedder=Pets()) as server:
+        agent = await server.create_agent()
+        await remember_indexed(server, agent, history)
+        [(best, _), *_] = await found(server, agent, asked)
+    assert best == first
+
+
 @pytest.mark.parametrize("share", [0, 0.5])
 async def test_what_was_just_said_is_found_by_its_words_before_it_is_indexed(
     database: OneDatabase, share: float
@@ -204,7 +233,7 @@ async def test_in_a_long_history_rare_words_find_and_common_ones_order(
 
 
 async def test_of_another_tenants_messages_no_words_are_found(database: OneDatabase) -> None:
-    words = """SELECT count(*) > 0 FROM rank_messages(
+    words = """SELECT count(*) > 0 FROM weigh_messages(
         %s, 'secret', NULL, NULL, '{user,assistant}', NULL, 10, 100)"""
     async with serving(database, ScriptedModel()) as server:
         agent = await server.create_agent()
