@@ -15,7 +15,7 @@ RANK_CONSTANT = 5
 """The k of the formula. The paper has 60, for the ranks of many systems; of two, one that ranks a passage
 first should count: 2 to 10 found more on all of our data (docs/concepts.md)."""
 WORDS_WEIGHT = 2.5
-"""What all words of a query weigh against the nearest meaning. 1.5 to 3 find alike on conversations that were written to
+"""What all words of a query weigh against the nearest meaning. 1 to 3 find alike on conversations that were written to
 train on; the weight was chosen there."""
 
 
