@@ -13,7 +13,8 @@ RANK = """
 -- An agent's messages that hold words of a query, in any order and form, best first, weighed as by
 -- rank_by_text. Where all words are common, a message has to hold the rarest together. Of what is newer than the
 -- index the last hundred messages are lexed on the spot. `held` is the weight of a message's words as a share of what it would be
--- of ten words that have every word of the query once, at most 1.
+-- of ten words that have every word of the query once, at most 1. A query of common words alone is held for less: it
+-- counts as one word that stands in a single message.
 CREATE FUNCTION weigh_messages(
     agent uuid, query text, since timestamptz, until timestamptz, said_by text[], before bigint,
     at_most integer, most_candidates integer
@@ -102,10 +103,10 @@ BEGIN
              FROM (SELECT w.word, w.term, max(least(greatest(w.share * $8, coalesce(d.hits, 0)), $8)) OVER (PARTITION BY w.term) AS df
                    FROM word w LEFT JOIN (SELECT word, count(*) AS hits FROM hit GROUP BY word) d USING (word)) f
          ), whole AS (
-             SELECT sum(idf) * ts_rank(''a:1'', ''a'') / (2 + ln(11)) AS score
+             SELECT greatest(sum(idf), ln(1 + ($8 - 0.5) / 1.5)) * ts_rank(''a:1'', ''a'') / (2 + ln(11)) AS score
              FROM (SELECT max(idf) AS idf FROM weight GROUP BY term) t
          )
-         SELECT h.position, least(1, sum(h.tf * i.idf) / (SELECT nullif(score, 0) FROM whole))::float8 AS held
+         SELECT h.position, least(1, sum(h.tf * i.idf) / (SELECT score FROM whole))::float8 AS held
          FROM hit h JOIN weight i USING (word)
          GROUP BY h.position ORDER BY sum(h.tf * i.idf) DESC, h.position DESC LIMIT $10', keys)
         USING agent, since, until, said_by, before, words, shares, greatest(total, 1),

@@ -16,7 +16,7 @@ from tests.support.server import OneDatabase, Server, serving
 
 
 class Pets(HashingEmbedder):
-    """Texts of animals mean the same, and no other text does."""
+    """Texts of animals, and of whom, mean the same, and no other text does."""
 
     def __init__(self, *, away: bool = False) -> None:
         super().__init__(4, model="pets")
@@ -26,7 +26,7 @@ class Pets(HashingEmbedder):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         if self.away:
             raise EmbeddingError("The embedder is away.")
-        animals = ("dog", "puppy", "hound", "pet")
+        animals = ("dog", "puppy", "hound", "pet", "whom")
         return [
             [1.0, 0.0, 0.0, 0.1]
             if any(animal in text.lower() for animal in animals)
@@ -129,6 +129,21 @@ async def test_a_common_word_is_less_than_the_meaning_and_most_words_of_a_questi
         await remember_indexed(server, agent, history)
         [(best, _), *_] = await found(server, agent, asked)
     assert best == first
+
+
+async def test_a_word_that_half_of_the_messages_hold_is_less_than_the_meaning(
+    database: OneDatabase,
+) -> None:
+    trips = [f"On trip {number} it rained." for number in range(30)]
+    others = [f"Loaf {number} is in the oven." for number in range(30)]
+    async with serving(database, ScriptedModel(), embedder=Pets()) as server:
+        agent = await server.create_agent()
+        await remember_indexed(server, agent, [*trips, "My puppy ate one at sea.", *others])
+        [(best, _), (second, _), *_] = await found(server, agent, "With whom was the trip?")
+        [(rare, _), *_] = await found(server, agent, "With whom was trip 17?")
+    assert best == "My puppy ate one at sea."
+    assert second in trips
+    assert rare == trips[17]
 
 
 @pytest.mark.parametrize("share", [0, 0.5])
