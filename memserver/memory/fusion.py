@@ -50,7 +50,7 @@ def weigh(held: Mapping[int, float], near: Mapping[int, float]) -> list[int]:
     TOIS 2023): a message that shares a single common word with a question may be the first by its words.
 
     Args:
-        held: how much of the query's words each holds, from 0 to 1.
+        held: how much of the query's words each holds; 1 is about all.
         near: how similar each is in meaning; on any scale, as embedders differ: the least found counts as 0, the most as 1.
     """
     least = min(near.values(), default=0.0)

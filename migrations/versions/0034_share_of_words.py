@@ -13,7 +13,7 @@ RANK = """
 -- An agent's messages that hold words of a query, in any order and form, best first, weighed as by
 -- rank_by_text. Where all words are common, a message has to hold the rarest together. Of what is newer than the
 -- index the last hundred messages are lexed on the spot. `held` is the weight of a message's words as a share of what it would be
--- of ten words that have every word of the query once, at most 1. A query of common words alone is held for less: it
+-- of ten words that have every word of the query once; of fewer words it may be more. A query of common words alone is held for less: it
 -- counts as one word that stands in a single message.
 CREATE FUNCTION weigh_messages(
     agent uuid, query text, since timestamptz, until timestamptz, said_by text[], before bigint,
@@ -106,7 +106,7 @@ BEGIN
              SELECT greatest(sum(idf), ln(1 + ($8 - 0.5) / 1.5)) * ts_rank(''a:1'', ''a'') / (2 + ln(11)) AS score
              FROM (SELECT max(idf) AS idf FROM weight GROUP BY term) t
          )
-         SELECT h.position, least(1, sum(h.tf * i.idf) / (SELECT score FROM whole))::float8 AS held
+         SELECT h.position, (sum(h.tf * i.idf) / (SELECT score FROM whole))::float8 AS held
          FROM hit h JOIN weight i USING (word)
          GROUP BY h.position ORDER BY sum(h.tf * i.idf) DESC, h.position DESC LIMIT $10', keys)
         USING agent, since, until, said_by, before, words, shares, greatest(total, 1),
