@@ -25,8 +25,6 @@ from pydantic import SecretStr, TypeAdapter
 
 from memserver.api.app import create_app
 from memserver.client import AsyncClient
-from memserver.embeddings.base import Embedder
-from memserver.embeddings.batching import BatchingEmbedder
 from memserver.messages import JsonObject, ToolSpec
 from memserver.prompts import Prompts
 from memserver.settings import Settings
@@ -40,6 +38,7 @@ from memserver_evals.runs.player import Player
 from memserver_evals.systems.chat import ChatSystem
 from memserver_evals.systems.choosing import Choice, Everything, Nearest, Summarised
 from memserver_evals.systems.copying import CopyingSystem
+from memserver_evals.systems.kept_vectors import KeptEmbedder
 from memserver_evals.systems.memory import AgentSetup, MemorySystem, Mode, OracleSystem
 from memserver_evals.systems.oracle import OracleModels
 from memserver_evals.systems.recording import Recorder, RecordingModels
@@ -168,15 +167,9 @@ def _database(settings: Settings, name: str, database_url: str | None) -> Iterat
 
 def _without_model(settings: Settings) -> Settings:
     """A server's settings whose model is none of the user's: the environment's are another model's."""
-    kept = {name: getattr(settings, name) for name in _OF_THE_MEMORY}
+    of_embeddings = [name for name in Settings.model_fields if name.startswith("embedding_")]
+    kept = {name: getattr(settings, name) for name in ("home", "archival_search", *of_embeddings)}
     return Settings.model_construct(llm_model="oracle", llm_mode="tools", **kept)
-
-
-_OF_THE_MEMORY = (
-    *("archival_search", "embedding_base_url", "embedding_model", "embedding_dimension"),
-    *("embedding_window", "embedding_tokenizer", "embedding_api_key"),
-)
-"""The settings that decide what the memory finds, whichever model asks."""
 
 
 @contextmanager
@@ -197,7 +190,7 @@ def _memserver(
 async def _services(
     settings: Settings, urls: DatabaseUrls, models: RecordingModels
 ) -> AsyncIterator[Services]:
-    embedder = BatchingEmbedder(make_embedder(settings))
+    embedder = _kept_embedder(settings)
     try:
         async with assemble(urls.app, models, embedder, settings) as services:
             yield services
@@ -301,11 +294,17 @@ async def _chat_systems(
         "summary-extract": Summarised(speaker, prompts, tokens, "extract"),
     }
     if "retrieval" in names:
-        embedder: Embedder = BatchingEmbedder(make_embedder(settings))
+        embedder = _kept_embedder(settings)
         stack.push_async_callback(embedder.aclose)
-        folder = settings.home / EVALUATIONS / "vectors"
-        choices["retrieval"] = Nearest(VectorIndex(embedder, folder), options.top_k)
+        choices["retrieval"] = Nearest(VectorIndex(embedder), options.top_k)
     return {name: ChatSystem(name, speaker, prompts, choices[name]) for name in names}
+
+
+def _kept_embedder(settings: Settings) -> KeptEmbedder:
+    """The settings' embedder; what it makes serves every system, and later runs."""
+    depends = (settings.embedding_dimension, settings.embedding_body, settings.embedding_prefix)
+    file = settings.home / EVALUATIONS / "vectors.sqlite"
+    return KeptEmbedder(make_embedder(settings), file, repr(depends))
 
 
 def _send_message(settings: Settings) -> ToolSpec:

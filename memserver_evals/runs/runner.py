@@ -1,25 +1,15 @@
 """A run: a task, a fixed sample of its examples, the systems; played, judged, tabulated, reported."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, aclosing, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Task as Bar
-from rich.text import Text
-from typing_extensions import override
 
+from memserver_evals.progress import bar, bars
 from memserver_evals.runs.engines import Engine
 from memserver_evals.runs.records import Job, PlayedRecord
 from memserver_evals.runs.results import Row, Table, score_all, tabulate, write_results
@@ -71,11 +61,11 @@ async def play_all(
     Raises MemserverError: something stays down. What was played is kept, and the run can be resumed.
     """
     left = [job for job in jobs if job not in folder.done]
-    with _bar(console, "playing", len(jobs), len(jobs) - len(left)) as advance:
+    with bars(console), bar("playing", len(jobs), len(jobs) - len(left)) as advance:
         async with aclosing(engine.play(left)) as played:
             async for done in played:
                 await folder.add(done.record, done.seconds)
-                advance()
+                advance(1)
     return folder.put_in_order(jobs)
 
 
@@ -100,35 +90,12 @@ async def judge_and_report(
         verdicts = {}
         for bench in benches if claims else ():
             file = stack.enter_context(open_verdicts(folder.path, bench))
-            with _bar(
-                console, f"judge {bench.judge.name}", len(claims), len(file.given)
-            ) as advance:
-                await judge_all(file, claims, at_once, advance)
+            what = f"judge {bench.judge.name}"
+            with bars(console), bar(what, len(claims), len(file.given)) as advance:
+                await judge_all(file, claims, at_once, partial(advance, 1))
             file.put_in_order(jobs)
             verdicts[bench.column] = file.given
     rows = score_all(task, records, verdicts)
     table = tabulate(task, rows)
     write_results(folder.path, folder.manifest, table, rows)
     return RunOutcome(table, tuple(rows), tuple(records))
-
-
-class _Rate(ProgressColumn):
-    @override
-    def render(self, task: Bar) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{60 * speed:.1f}/min")
-
-
-@contextmanager
-def _bar(console: Console, what: str, total: int, done: int) -> Iterator[Callable[[], None]]:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        _Rate(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=not console.is_terminal) as progress:
-        bar = progress.add_task(what, total=total, completed=done)
-        yield lambda: progress.advance(bar)

@@ -54,15 +54,18 @@ class Nearest(Choice):
         documents = all_documents(material)
         if material.reading is None and material.library is not None:
             wanted = material.documents_shown or self.top_k
-            name = (material.library.name, len(documents))
-            documents = await self.index.nearest(name, documents, question, wanted)
+            texts = [each.shown for each in material.library.documents]  # as a memory stores them
+            name = (material.library.name, len(texts))
+            places = await self.index.nearest(name, texts, question, wanted)
+            documents = [documents[place] for place in places]
         utterances = all_utterances(material)
-        near = await self.index.nearest(None, utterances, question, self.top_k)
-        wanted_ids = {id(piece) for piece in near}
+        said = [piece.text for piece in utterances]
+        near = await self.index.nearest(None, said, question, self.top_k)
+        found = [*documents[:MOST_FOUND], *(utterances[place] for place in near)]
         return Chosen(
             tuple(documents),
-            tuple(piece for piece in utterances if id(piece) in wanted_ids),
-            found=tuple(piece.found for piece in [*documents[:MOST_FOUND], *near]),
+            tuple(utterances[place] for place in sorted(near)),
+            found=tuple(piece.found for piece in found),
         )
 
 

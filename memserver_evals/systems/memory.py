@@ -22,6 +22,7 @@ from memserver.client import AsyncClient
 from memserver.client.models import Agent, Answer, ToolCall
 from memserver.client.requests import UNSET
 from memserver.errors import Conflict, MemserverError
+from memserver_evals.progress import bar
 from memserver_evals.systems.failing import failed_reply
 from memserver_evals.systems.oracle import MOST_STEPS
 from memserver_evals.systems.recording import Recorder, ask_part
@@ -142,8 +143,10 @@ class MemorySystem:
             return found
         # Under a name of its own until it is whole, so that nobody takes half of it.
         made = await self.client.collections.create(f"{name}-{uuid4().hex[:8]}")
-        for batch in _batches(library):
-            await self.client.passages.insert(made.id, batch)
+        with bar("storing documents", len(library.documents)) as advance:
+            for batch in _batches(library):
+                await self.client.passages.insert(made.id, batch)
+                advance(len(batch))
         try:
             await self.client.collections.update(made.id, name=name)
         except Conflict:

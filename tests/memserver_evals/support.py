@@ -22,13 +22,14 @@ from tests.support.http_app import serving
 from tests.support.server import OneDatabase
 
 
-def embedding_app() -> Starlette:
-    """The hashing embedder as an OpenAI-compatible endpoint."""
+def embedding_app(embedded: list[str]) -> Starlette:
+    """The hashing embedder as an OpenAI-compatible endpoint; `embedded` gets what it is asked for."""
     embedder = HashingEmbedder()
 
     async def embed(request: Request) -> Response:
         asked = await request.json()
         texts = asked["input"] if isinstance(asked["input"], list) else [asked["input"]]
+        embedded.extend(texts)
         vectors = await embedder.embed(texts)
         data = [{"index": place, "embedding": each} for place, each in enumerate(vectors)]
         return JSONResponse({"data": data, "model": "hashing", "usage": {"prompt_tokens": 1}})
@@ -46,12 +47,17 @@ def embedding_app() -> Starlette:
 
 @contextmanager
 def endpoints(
-    rule: Rule, monkeypatch: pytest.MonkeyPatch, home: Path, **more: Any
+    rule: Rule,
+    monkeypatch: pytest.MonkeyPatch,
+    home: Path,
+    *,
+    embedded: list[str] | None = None,
+    **more: Any,
 ) -> Iterator[dict[str, str]]:
     """A scripted model and an embedder; memserver's settings point to them."""
     with ExitStack() as stack:
         model = stack.enter_context(serving(create_scripted_app(rule, **more)))
-        embedder = stack.enter_context(serving(embedding_app()))
+        embedder = stack.enter_context(serving(embedding_app([] if embedded is None else embedded)))
         settings = {
             "home": str(home),
             "llm_base_url": f"{model}/v1",
