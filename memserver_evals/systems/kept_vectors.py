@@ -18,7 +18,7 @@ _DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 
 
 class KeptEmbedder(BatchingEmbedder):
-    """Keeps vectors in a file of SQLite, which several processes may share: 4 bytes a dimension.
+    """Keeps vectors in a file of SQLite, which several processes may share.
 
     What can't be read there is made again, and a file that is damaged is replaced.
     """
