@@ -1,5 +1,6 @@
-"""People of the corpus as users of an agent: who come back and ask, live on, confide, or have things looked up."""
+"""People of the corpus as users of an agent: who come back and ask or are greeted, live on, confide, or have things looked up."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -9,6 +10,7 @@ from uuid import UUID
 
 from sweet_rl.warm_start import intents
 from sweet_rl.warm_start.corpus import AGENT, Passage, Written
+from sweet_rl.warm_start.events import back, opening
 from sweet_rl.warm_start.reading import LONGEST_SAID, turn_lines
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.wordings import read_data
@@ -17,6 +19,9 @@ _SAY = read_data("wordings")["people"]
 
 WINDOWS = (1280, 1536, 2048, 2048, 2048, 3072, 4096, 8192)
 SMALL_WINDOWS = (1280, 1280, 1536, 2048)
+_QUESTION = re.compile(r"(?<![^ ])[A-Z][^.!?]{11,}\?")
+GREETED = 4
+"""Turns after a greeting."""
 PAIRS = 60
 SPARED = 0.5
 """Of the questions without an answer: a model that admits too much gives up where it could read."""
@@ -111,6 +116,29 @@ def living(talk: Written, chat: Sequence[SmallTalk], random: Random) -> intents.
     )
 
 
+def greeted(talk: Written, random: Random) -> intents.User | None:
+    """One who comes back and is asked after, as at the beginning of a session of the talk; None if there is none such.
+
+    What the other one has lived through meanwhile is no greeting to learn: an agent would make it up.
+    """
+    starts = [
+        (number, questions)
+        for number, (before, turn) in enumerate(pairwise(talk.turns), 1)
+        if turn.speaker == "assistant" and turn.session != before.session
+        if (questions := " ".join(_QUESTION.findall(turn.text)))
+    ]
+    if not starts:
+        return None
+    first, asked = random.choice(starts)
+    sayings = [back(intents.Notice(_short(f"{opening(random)} {asked}")), random)]
+    for said, follows in pairwise(talk.turns[first + 1 : first + 1 + GREETED]):
+        if (said.speaker, follows.speaker) == ("user", "assistant"):
+            reply = intents.Converse(_short(follows.text), said.notes)
+            sayings.append(intents.Saying(said.text, reply))
+    window = random.choice(SMALL_WINDOWS)
+    return intents.User(_past(talk, first), tuple(sayings), window, "working_context_first", None)
+
+
 def consulting(shelf: Sequence[Passage], asked: Sequence[Passage], random: Random) -> intents.User:
     at = datetime(2026, 2, 1, 9, tzinfo=UTC) + timedelta(days=random.randint(0, 300))
     quoted = random.random() < 0.5
@@ -169,6 +197,8 @@ def users(
             alone = talk.assistant == AGENT
             yield (recalling if alone else returning)(talk, chat, random)
             yield (confiding if alone else living)(talk, chat, random)
+            if (user := greeted(talk, random)) is not None:
+                yield user
         for shelf in shelves:
             others = random.sample(everything, min(len(everything), random.randint(4, 20)))
             yield consulting(

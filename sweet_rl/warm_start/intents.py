@@ -95,6 +95,14 @@ class Follow:
     chain: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something happened, which nobody said."""
+
+    reply: str  # what is right to say; empty where it is none of the agent's business
+    goal: str = ""  # what of it counts
+
+
 Intent = (
     Chat
     | Tell
@@ -109,6 +117,7 @@ Intent = (
     | Remember
     | Consult
     | Follow
+    | Notice
 )
 
 
@@ -117,6 +126,7 @@ class Saying:
     text: str
     intent: Intent
     at: datetime | None = None
+    event: str = ""  # which one it is, if it is an event; its text is what the event says
 
 
 @dataclass(frozen=True, slots=True)

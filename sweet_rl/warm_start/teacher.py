@@ -26,6 +26,7 @@ _SAY = read_data("wordings")["agent"]
 LONGEST_QUOTE = 120
 MOST_LISTED = 5
 NOTHING = "(none)"
+NOTHING_TO_DO = "nothing_to_do"
 ONLY_TALK = "Small talk only."
 _SAID = re.compile(r"^\[[\d-]+\] user: (.+)$", re.MULTILINE)
 _STAMP = re.compile(r"^\[[\d :-]+\] (user: |assistant: )?")
@@ -111,10 +112,17 @@ def right_steps(intent: intents.Intent, prompt: Sequence[PromptMessage], random:
             yield say(_list_all([fact for fact in facts if fact.note in notes(prompt)]))
         case intents.AskDay(day=day, words=words):
             yield from _ask_day(day, words)
+        case intents.Notice(reply=reply):
+            yield say(reply) if reply else call(NOTHING_TO_DO)
         case intents.Keep(note=note) | intents.LookUp(note=note):
             yield from _archive(note, random, keep=isinstance(intent, intents.Keep))
         case _:
             yield from remembering.steps(intent, prompt, random)
+
+
+def ending(intent: intents.Intent) -> str:
+    """How the turn ends that a teacher answers."""
+    return "no_heartbeat" if intent == intents.Notice("") else "message_sent"
 
 
 def right_summary(request: str, memorable: Collection[str], *, most_words: int) -> str:
@@ -235,11 +243,13 @@ def _goal(intent: intents.Intent, call: FunctionCall) -> str:
     """What a right call must hold, word for word; empty where any words will do."""
     if call.name != "send_message":
         texts = [value for value in call.arguments.values() if isinstance(value, str)]
-        return texts[-1] if texts[-1] else texts[-2]
+        return next(filter(None, reversed(texts)), "")
     said = str(call.arguments["message"])
     match intent:
         case intents.Ask(fact=fact) | intents.Tell(then=intents.Ask(fact=fact)):
             return fact.value if fact.value.lower() in said.lower() else "haven't"
+        case intents.Notice(goal=goal):
+            return goal
         case intents.AskDay() | intents.LookUp():
             return said[-20:]
         case intents.AskAll(facts=facts):

@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from uuid import UUID
 
+from memserver.agent.rendering import Happening
 from memserver.llm.tokens import TokenCounter
 from memserver.llm.wire import call_as_json, json_messages
 from memserver.memory.working_context import default_sections
@@ -28,7 +29,7 @@ from sweet_rl.progress import show_progress
 from sweet_rl.warm_start.chains import Chain, Lesson, write_chains
 from sweet_rl.warm_start.intents import Holdout, User
 from sweet_rl.warm_start.small_talk import SmallTalk
-from sweet_rl.warm_start.teacher import Taught, Teacher
+from sweet_rl.warm_start.teacher import Taught, Teacher, ending
 from sweet_rl.warm_start.users import make_user
 
 TENANT = "warm-start"
@@ -156,11 +157,14 @@ class Recorder:
     async def _say(self, player: "_Player", index: int) -> None:
         saying = player.user.sayings[index]
         player.teacher.expect(saying.intent)
-        turn = await self.services.conversation.post(
-            TENANT, player.agent, saying.text, at=saying.at
-        )
-        result = await self.services.conversation.result(TENANT, turn)
-        if result.ended.stop_reason != "message_sent":
+        conversation, agent = self.services.conversation, player.agent
+        if saying.event:
+            happening = Happening(saying.event, saying.text)
+            turn = await conversation.post_event(TENANT, agent, happening)
+        else:
+            turn = await conversation.post(TENANT, agent, saying.text, at=saying.at)
+        result = await conversation.result(TENANT, turn)
+        if result.ended.stop_reason != ending(saying.intent):
             raise AssertionError(f"A teacher's turn ended otherwise: {result.ended}")
 
 

@@ -13,6 +13,7 @@ from random import Random
 from typing import TypeVar
 
 from sweet_rl.warm_start import intents
+from sweet_rl.warm_start.events import event
 from sweet_rl.warm_start.facts import MONTHS, Fact, Kind, draw, dressed, lasting, new_fact, passing
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.wordings import read_data
@@ -215,6 +216,12 @@ def _ask_day(making: _Making) -> None:
     return making.say(form.format(day=words), intents.AskDay(day.isoformat(), words))
 
 
+def _happens(making: _Making) -> None:
+    """An event; a greeting takes up what is noted, which is what lasts."""
+    known = [fact for fact in making.known.values() if fact.kind in lasting()]
+    making.sayings.append(event(known, making.random, held_out=making.side.wording))
+
+
 _ACTIONS: dict[Callable[[_Making], None], float] = {
     _chat: 34,
     _tell: 20,
@@ -231,6 +238,7 @@ _ACTIONS: dict[Callable[[_Making], None], float] = {
     _keep: 3,
     _look_up: 4,
     _ask_day: 4,
+    _happens: 9,
 }
 """What a user does next, with its weight."""
 

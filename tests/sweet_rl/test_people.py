@@ -18,8 +18,15 @@ from sweet_rl.warm_start.corpus import (
     conversations,
     shelves,
 )
-from sweet_rl.warm_start.corpus_users import confiding, following, living, recalling, users
-from sweet_rl.warm_start.intents import Consult, Converse, Past, Remember, Saying, User
+from sweet_rl.warm_start.corpus_users import (
+    confiding,
+    following,
+    greeted,
+    living,
+    recalling,
+    users,
+)
+from sweet_rl.warm_start.intents import Consult, Converse, Notice, Past, Remember, Saying, User
 from sweet_rl.warm_start.reading import answer, lessons_of, small_model_prompts
 from sweet_rl.warm_start.small_talk import SmallTalk
 from sweet_rl.warm_start.traces import Recorder, SimulatedClock, Teachers
@@ -229,8 +236,28 @@ def test_every_conversation_gives_users_of_every_kind() -> None:
     talks, found = conversations()[:10], shelves("train")[:2]
     played = list(users(talks, found, CHAT, Random(1), each=1))
     kinds = {type(saying.intent).__name__ for user in played for saying in user.sayings}
-    assert kinds == {"Chat", "Converse", "Remember", "Consult", "Follow"}
-    assert len(played) == 2 * len(talks) + len(found) + len(talks) // 5 + 1
+    assert kinds == {"Chat", "Converse", "Remember", "Consult", "Follow", "Notice"}
+    spoken_to = [user for user in played if isinstance(user.sayings[0].intent, Notice)]
+    assert spoken_to
+    assert len(played) - len(spoken_to) == 2 * len(talks) + len(found) + len(talks) // 5 + 1
+
+
+def test_who_comes_back_is_asked_what_a_person_asked_and_is_not_given_news_of_the_agents_own() -> (
+    None
+):
+    greetings = [
+        (talk, user) for talk in conversations() if (user := greeted(talk, Random(1))) is not None
+    ]
+    assert len(greetings) > 60
+    for talk, user in greetings:
+        first, *others = user.sayings
+        assert isinstance(first.intent, Notice)
+        assert all(isinstance(each.intent, Converse) for each in others)
+        hello, asked = first.intent.reply.split("! ", 1)
+        assert len(hello) < 30
+        turn = talk.turns[len(user.past)]
+        assert turn.speaker == "assistant"
+        assert asked.split("? ")[0].rstrip("?…") in turn.text
 
 
 def test_every_question_of_the_corpus_becomes_lessons_that_hold_its_answer() -> None:

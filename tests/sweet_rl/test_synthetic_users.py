@@ -1,12 +1,13 @@
 """What synthetic users say, and that nothing of the tests is in the training."""
 
+import re
 from datetime import UTC, datetime
 from random import Random
 
 import pytest
 
 from sweet_rl.warm_start.facts import draw, lasting, passing, split_of
-from sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Ask, Holdout, Tell, User
+from sweet_rl.warm_start.intents import HELD_OUT, TRAINING, Ask, Holdout, Notice, Tell, User
 from sweet_rl.warm_start.small_talk import (
     LONGEST_REPLY,
     SmallTalk,
@@ -68,8 +69,31 @@ def test_a_user_asks_for_what_they_told_before_and_for_what_they_never_told() ->
             if isinstance(each.intent, Ask) and each.intent.known:
                 assert each.intent.fact.value.lower() in said
             elif isinstance(each.intent, Ask):
-                assert f"my {each.intent.fact.kind.word} " not in said
+                word = each.intent.fact.kind.word
+                assert not re.search(rf"my {word} (?!number)", said)  # a flight has one of its own
             said += " " + each.text.lower()
+
+
+def test_a_greeting_takes_up_what_lasts_and_the_words_of_events_for_tests_are_not_in_the_training() -> (
+    None
+):
+    def events(side: Holdout) -> list[tuple[str, Notice]]:
+        found = users(side, 400)
+        return [
+            (each.event or each.text, each.intent)
+            for user in found
+            for each in user.sayings
+            if isinstance(each.intent, Notice)
+        ]
+
+    trained, tested = events(TRAINING), events(HELD_OUT["wordings"])
+    assert {"login", "timer", "upload", "custom"} <= {name for name, _ in trained}
+    assert any(notice.reply == "" for _, notice in trained)
+    assert all(notice.goal in notice.reply for _, notice in trained)
+    greetings = {notice.reply for name, notice in trained if name == "login" and notice.goal}
+    assert len(greetings) > 30
+    said = {notice.reply for _, notice in trained}
+    assert not {notice.reply for _, notice in tested if notice.reply} & said
 
 
 def test_a_conversation_is_given_by_its_seed() -> None:

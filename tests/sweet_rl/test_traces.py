@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from memserver.agent.call_run import NOTHING_TO_DO
 from memserver.agent.pressure import NOTHING_TO_SAVE
 from memserver.llm.reply_parser import RawReply, parse_json
 from memserver.llm.tokens import Estimated
@@ -28,6 +29,7 @@ from sweet_rl.warm_start.intents import (
     Keep,
     LookUp,
     Note,
+    Notice,
     Past,
     Saying,
     Tell,
@@ -167,6 +169,37 @@ async def test_lists_go_to_the_archive_and_days_are_looked_up(
     assert found[5][1].endswith("I saw a fox.")
 
 
+async def test_an_event_is_answered_and_what_is_none_of_the_agents_business_is_left_alone(
+    database: OneDatabase, tmp_path: Path
+) -> None:
+    happened = (
+        Saying("", Notice("Hello again!"), event="login"),
+        Saying("Ask how the concert went.", Notice("How did the concert go?"), event="timer"),
+        Saying("Cache cleared.", Notice(""), event="custom"),
+        Saying("(They are back.)", Notice("Hello!")),
+    )
+    chains = await play(
+        database, tmp_path / "t", User((), happened, 8192, "working_context_first", None)
+    )
+    messages = [each["content"] for chain in chains for each in chain.messages]
+    shown = [text for text in messages if text.startswith("[event]")]
+    assert shown == [
+        "[event] login",
+        "[event] timer: Ask how the concert went.",
+        "[event] custom: Cache cleared.",
+    ]
+    lessons = [
+        chain.messages[each.message]["content"] for chain in chains for each in chain.lessons
+    ]
+    given = [(call["tool"], call["arguments"]) for call in map(json.loads, lessons)]
+    assert given == [
+        ("send_message", {"message": "Hello again!"}),
+        ("send_message", {"message": "How did the concert go?"}),
+        ("nothing_to_do", {}),
+        ("send_message", {"message": "Hello!"}),
+    ]
+
+
 async def test_every_turn_of_random_users_is_a_valid_call_behind_a_real_prompt(
     database: OneDatabase, tmp_path: Path
 ) -> None:
@@ -182,7 +215,7 @@ async def test_every_turn_of_random_users_is_a_valid_call_behind_a_real_prompt(
         await recorder.record_made_up(tmp_path / "t", TRAINING, talk, count=4, seed=7)
     chains = list(read_chains(tmp_path / "t"))
     own = describe(memory_tools(), ("persona", "human"))
-    specs = [*own, NOTHING_TO_SAVE.spec]
+    specs = [*own, NOTHING_TO_SAVE.spec, NOTHING_TO_DO.spec]
     lessons = [(chain, lesson) for chain in chains for lesson in chain.lessons]
     assert len(lessons) > 60
     assert {"summary", "tell", "chat", "ask"} <= {lesson.kind for _, lesson in lessons}
