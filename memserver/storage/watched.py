@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from secrets import randbits
 from typing import Any, TypeVar
 
 import psycopg
@@ -16,7 +17,8 @@ from psycopg import AsyncConnection
 from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import _WaitTimeout
-from psycopg.rows import DictRow, scalar_row
+from psycopg.pq.abc import PGconn
+from psycopg.rows import DictRow, dict_row, scalar_row
 from typing_extensions import override
 
 from memserver.metering import timed
@@ -44,6 +46,12 @@ class WatchedConnection(AsyncConnection[DictRow]):
 
     # Asks the server over another connection; None: whatever takes long is given up
     answers: Callable[[], Awaitable[bool]] | None = None
+
+    def __init__(self, pgconn: PGconn) -> None:
+        super().__init__(pgconn, dict_row)
+        # Names of prepared statements are counted from here. Where a pooler hands a statement to a session that prepared
+        # another one under the same name, that one would be run, perhaps with no error.
+        self._prepared._prepared_idx = randbits(62)
 
     @override
     async def wait(

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from memserver.cli.doctor import examine_database
+from memserver.storage.watched import WatchedConnection
 from memserver.testing.scripted import ScriptedModel, say
 from tests.support.pgbouncer import needs_pgbouncer, pgbouncer
 from tests.support.server import OneDatabase, Server, serving
@@ -109,6 +110,20 @@ async def test_prepared_statements_that_the_pooler_does_not_know_fail_no_turn(
                 talking = await asyncio.gather(*(talk(server, agent) for agent in agents))
             assert_all_answered_once(server)
     assert {status for each in talking for status in each} <= {200, 503}
+
+
+async def test_no_two_connections_give_a_prepared_statement_the_same_name(
+    database: OneDatabase,
+) -> None:
+    """Else a pooler that doesn't know them runs one connection's statement for another's."""
+    names = []
+    for _ in range(2):
+        async with await WatchedConnection.connect(database.app) as connection:
+            for text in ("SELECT 1", "SELECT 2"):
+                await connection.execute(text, prepare=True)
+            found = await connection.execute("SELECT name FROM pg_prepared_statements")
+            names += [row["name"] for row in await found.fetchall()]
+    assert len(set(names)) == len(names) == 4
 
 
 def test_the_doctor_names_a_pooler(database: OneDatabase, folder: Path) -> None:
